@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One error, as a user reads it: `WHAT: WHY; REMEDY`. Functions of the control side that can fail return 0 or a
+ * negative errno value and fill *error when they fail. No state; any thread.
+ */
+#ifndef VHOSTLANE_COMMON_ERROR_H
+#define VHOSTLANE_COMMON_ERROR_H
+
+struct error {
+	int code; /* negative errno value, 0 = none */
+	char text[768];
+};
+
+/**
+ * error_set() - say what went wrong, once
+ * @error:  filled; may be NULL
+ * @code:   negative errno value
+ * @format: `WHAT: WHY; REMEDY`; names the knob, prints the value, ends with what to do
+ *
+ * Return: @code, so that `return error_set(...)` reads well.
+ */
+int error_set(struct error *error, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

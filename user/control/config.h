@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The configuration: one struct, filled by the YAML file (libcyaml schema) and by the command line, checked in one
+ * place, constant once the daemon runs (ports and windows live on in port.h). Control thread.
+ */
+#ifndef VHOSTLANE_CONTROL_CONFIG_H
+#define VHOSTLANE_CONTROL_CONFIG_H
+
+#include <net/if.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cpulist.h"
+#include "common/error.h"
+#include "control/placement.h"
+#include "datapath/lane.h"
+#include "vhostlane/bpf_abi.h"
+
+#define CONFIG_FILE_DEFAULT "/etc/vhostlane/vhostlane.yaml"
+#define CONFIG_CONTROL_DEFAULT "/run/vhostlane/control.sock"
+#define CONFIG_BUSY_POLL_DEFAULT_US 50
+#define CONFIG_SOCKET_PATH_MAX 107 /* sun_path without its NUL */
+#define CONFIG_PORT_NAME_MAX 31
+#define CONFIG_UPLINKS_MAX 8
+
+enum port_role { PORT_ROLE_SERVER, PORT_ROLE_CLIENT, PORT_ROLE_COUNT };
+extern const char *const port_role_names[PORT_ROLE_COUNT]; /* "server", "client" */
+
+struct config_uplink {
+	char ifname[IF_NAMESIZE];
+	enum lane_mode mode;
+	unsigned queues; /* 0 = all of the device's */
+};
+
+struct config_port {
+	char name[CONFIG_PORT_NAME_MAX + 1]; /* [A-Za-z0-9][A-Za-z0-9._-]* */
+	char socket[CONFIG_SOCKET_PATH_MAX + 1]; /* absolute */
+	enum port_role role;
+	bool has_mac;
+	uint8_t mac[6];
+	unsigned vlan;		/* 0 = none, 1 .. 4094 */
+	unsigned queues;	/* queue pairs, 1 .. VL_QUEUE_PAIRS_MAX; default 1 */
+	uint32_t busy_poll_us;	/* default CONFIG_BUSY_POLL_DEFAULT_US; UINT32_MAX = always; 0 = never */
+	int node;		/* NUMA node wanted, -1 = follow the guest */
+	unsigned mtu;		/* bytes told to the guest, 0 = the uplink's (or not told) */
+	char uplink[IF_NAMESIZE]; /* "" = the first */
+};
+
+struct config {
+	bool cpus_given;
+	struct cpulist cpus; /* workers' CPUs; not given: the process's allowed CPUs */
+	enum placement_policy policy;
+	unsigned workers_per_port; /* multi-worker; default 2 */
+	bool pin;		   /* default true */
+	unsigned uplink_count;
+	struct config_uplink uplinks[CONFIG_UPLINKS_MAX];
+	unsigned port_count;
+	struct config_port *ports; /* malloc()ed */
+	char control[CONFIG_SOCKET_PATH_MAX + 1];
+};
+
+/* Defaults, as documented in vhostlane.yaml(5). */
+void config_init(struct config *config);
+void config_port_init(struct config_port *port);
+void config_free(struct config *config);
+
+/* Adds what the file says to @config. Unknown key, wrong type, value out of range: error with file, line, key, value, remedy. */
+int config_load_file(struct config *config, const char *path, struct error *error);
+
+/* "NAME=SOCKET[,mac=..][,queues=N][,role=..][,vlan=..][,busy-poll-us=..][,node=..][,mtu=..][,uplink=..]" */
+int config_parse_port(const char *text, struct config_port *port, struct error *error);
+int config_parse_uplink(const char *text, struct config_uplink *uplink, struct error *error); /* IFNAME */
+
+/* One key of a port as text, as `port set`, `port add` and the option's tail use it; the same table serves all. */
+int config_port_set(struct config_port *port, const char *key, const char *value, struct error *error);
+
+/* "N", "0", "always" <-> microseconds. */
+int config_parse_busy_poll(const char *text, uint32_t *busy_poll_us, struct error *error);
+
+int config_add_port(struct config *config, const struct config_port *port, struct error *error);   /* refuses duplicates */
+int config_add_uplink(struct config *config, const struct config_uplink *uplink, struct error *error);
+
+/* Everything that can be judged without touching the system: names, paths (length, absolute, no `..`), duplicates. */
+int config_check_port(const struct config_port *port, struct error *error);
+int config_check(const struct config *config, struct error *error);
+
+#endif

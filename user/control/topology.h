@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The machine's CPUs and NUMA nodes. topology_read() asks sysfs and the scheduler; tests invent their own. Control thread.
+ */
+#ifndef VHOSTLANE_CONTROL_TOPOLOGY_H
+#define VHOSTLANE_CONTROL_TOPOLOGY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/cpulist.h"
+#include "common/error.h"
+#include "vhostlane/bpf_abi.h"
+
+struct topology_cpu {
+	bool present; /* possible and has a known place */
+	bool online;
+	bool allowed; /* the process may run there */
+	int16_t node; /* -1 = unknown */
+	int16_t core; /* SMT siblings share a core number, unique machine-wide; -1 = unknown */
+};
+
+struct topology {
+	unsigned cpu_count;  /* highest CPU number + 1 */
+	unsigned node_count; /* highest node number + 1, at least 1 */
+	struct topology_cpu cpus[CPUS_MAX];
+	bool node_has_memory[VL_NODES_MAX];
+	uint8_t distance[VL_NODES_MAX][VL_NODES_MAX]; /* ACPI SLIT; 10 = local, 0 = unknown */
+};
+
+int topology_read(struct topology *topology, struct error *error);
+
+/* Node of a network device: its own, else that of the nearest ancestor in sysfs that has one (virtio has none itself); -1. */
+int topology_device_node(const char *ifname);
+
+/* The node nearest to @node (itself first) that has a CPU in @cpus; -1 if none. Ties: the lower number. */
+int topology_nearest_node(const struct topology *topology, int node, const struct cpulist *cpus);
+
+#endif
