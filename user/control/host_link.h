@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A host link: the veth pair between the host's stack and the guests of one NUMA node (design section 2). Made and removed by vhostlane; a
+ * pair left by a crashed daemon is removed first. Control thread.
+ *
+ * Names: vhl<uplink ifindex>n<node> is the host end, the same with an `e` behind it the engine's end.
+ */
+#ifndef VHOSTLANE_CONTROL_HOST_LINK_H
+#define VHOSTLANE_CONTROL_HOST_LINK_H
+
+#include "common/error.h"
+#include "control/bpf_loader.h"
+#include "control/netdev.h"
+#include "datapath/lane.h"
+
+struct host_link;
+
+struct host_link_setup {
+	unsigned uplink_ifindex;
+	unsigned node;
+	unsigned queues;  /* device queues: as many as workers, at most 16 */
+	unsigned workers;
+	unsigned mtu;
+};
+
+struct host_link *host_link_open(const struct host_link_setup *setup, struct bpf_set *set, struct error *error);
+void host_link_close(struct host_link *link); /* NULL is fine */
+
+struct lane_device *host_link_device(struct host_link *link);
+const struct netdev_info *host_link_host_end(const struct host_link *link);
+int host_link_set_mtu(struct host_link *link, unsigned mtu, struct error *error);
+
+#endif

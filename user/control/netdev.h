@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Settings of host network devices that vhostlane changes or asks for: libnl-route for links, ethtool ioctls for features and
+ * channels, sysfs for NAPI. Every change remembers what was before, and netdev_undo() puts it back. Control thread.
+ */
+#ifndef VHOSTLANE_CONTROL_NETDEV_H
+#define VHOSTLANE_CONTROL_NETDEV_H
+
+#include <net/if.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+struct netdev_info {
+	char ifname[IF_NAMESIZE];
+	unsigned ifindex;
+	unsigned mtu;
+	uint8_t mac[6];
+	bool up;
+	bool running;	      /* carrier */
+	char kind[16];	      /* "veth", "tun", "bridge", ... or "" for hardware */
+	char driver[32];
+	unsigned rx_queues;   /* real receive queues: combined + rx of ETHTOOL_GCHANNELS, else of sysfs */
+	unsigned tx_queues;
+	int node;	      /* NUMA node, -1 = none */
+	unsigned peer_ifindex;/* veth: the other end if in this namespace, else 0 */
+};
+
+int netdev_get(const char *ifname, struct netdev_info *info, struct error *error); /* -ENODEV names the interface */
+
+/* What was changed on one device, newest first. Zero-initialised = nothing. */
+#define NETDEV_CHANGES_MAX 16
+enum netdev_change_kind { NETDEV_CHANGE_PROMISCUOUS, NETDEV_CHANGE_FEATURE, NETDEV_CHANGE_NAPI };
+struct netdev_change {
+	enum netdev_change_kind kind;
+	char name[64];
+	uint64_t before;
+};
+struct netdev_undo_log {
+	char ifname[IF_NAMESIZE];
+	unsigned count;
+	struct netdev_change changes[NETDEV_CHANGES_MAX];
+	int promiscuous_fd; /* packet socket that holds PACKET_MR_PROMISC: the kernel undoes it even after a crash; -1 = none */
+};
+
+void netdev_undo_init(struct netdev_undo_log *log, const char *ifname);
+int netdev_set_promiscuous(struct netdev_undo_log *log, struct error *error);
+/* ethtool feature by its kernel name, e.g. "tx-checksum-ip-generic", "rx-vlan-hw-parse". -EOPNOTSUPP if fixed. */
+int netdev_set_feature(struct netdev_undo_log *log, const char *feature, bool on, struct error *error);
+bool netdev_get_feature(const char *ifname, const char *feature);
+int netdev_set_napi(struct netdev_undo_log *log, const char *attribute, uint64_t value, struct error *error);
+void netdev_undo(struct netdev_undo_log *log);
+
+/* Makes a veth pair (numrxqueues = numtxqueues = @queues on both ends), sets MTU, brings both up. */
+int netdev_make_veth(const char *host_end, const char *engine_end, unsigned queues, unsigned mtu, struct error *error);
+int netdev_delete(const char *ifname, struct error *error);
+int netdev_set_mtu(const char *ifname, unsigned mtu, struct error *error);
+int netdev_set_up(const char *ifname, bool up, struct error *error);
+
+#endif

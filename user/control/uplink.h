@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One uplink with everything vhostlane puts on it, opened in order and undone in reverse: device checks, promiscuous mode and
+ * features, BPF set, lanes, host links. Control thread.
+ */
+#ifndef VHOSTLANE_CONTROL_UPLINK_H
+#define VHOSTLANE_CONTROL_UPLINK_H
+
+#include "common/error.h"
+#include "control/bpf_loader.h"
+#include "control/config.h"
+#include "control/host_link.h"
+#include "control/netdev.h"
+#include "datapath/lane.h"
+
+struct uplink;
+
+struct uplink_setup {
+	struct config_uplink config;
+	unsigned workers;     /* lanes per queue */
+	uint64_t nodes;	      /* NUMA nodes in use: one host link each (bit per node); at least one */
+};
+
+struct uplink *uplink_open(const struct uplink_setup *setup, struct error *error);
+void uplink_close(struct uplink *uplink); /* NULL is fine; afterwards the host is as before */
+
+/* READY flag of all settings: XDP steers from now on / passes everything again. */
+void uplink_start(struct uplink *uplink);
+void uplink_stop(struct uplink *uplink);
+
+const struct netdev_info *uplink_info(const struct uplink *uplink);
+struct lane_device *uplink_device(struct uplink *uplink);
+struct host_link *uplink_host_link(struct uplink *uplink, unsigned node); /* NULL = none on that node */
+struct bpf_set *uplink_bpf(struct uplink *uplink);
+
+/* What was noticed of the device: one line per warning (checksum offload of a veth peer, missing carrier, ...), "" = none. */
+const char *uplink_warnings(const struct uplink *uplink);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * vhost-user sessions (QEMU: docs/interop/vhost-user.rst): one per port, server or client role, with reconnect. Control thread only.
+ *
+ * A port's life (the only place where it is written down):
+ *
+ *   CLOSED --open--> WAITING --accept/connect--> CONNECTED --SET_OWNER/features--> NEGOTIATED
+ *   NEGOTIATED --memory + a ring started and enabled--> SERVING --last such ring gone--> NEGOTIATED
+ *   any --disconnect, fault of the session--> WAITING      any --close--> CLOSED
+ *
+ * Server role: listens on the path; one frontend at a time, a second one is closed at once (logged). Client role: connects, retries
+ * every VHOST_USER_RETRY_MS. A ring is handed to the workers when it is started (addresses, base and size known, and
+ * kick descriptor received, or no-descriptor bit) and enabled; started + enabled in any legal order of messages.
+ *
+ * The session changes rings, memory and descriptors only between ops->withdraw() and ops->publish().
+ */
+#ifndef VHOSTLANE_CONTROL_VHOST_USER_H
+#define VHOSTLANE_CONTROL_VHOST_USER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/error.h"
+#include "control/config.h"
+#include "control/event_loop.h"
+#include "datapath/plan.h"
+
+#define VHOST_USER_RETRY_MS 500
+
+enum vhost_user_state {
+	VHOST_USER_CLOSED,
+	VHOST_USER_WAITING,
+	VHOST_USER_CONNECTED,
+	VHOST_USER_NEGOTIATED,
+	VHOST_USER_SERVING,
+	VHOST_USER_STATE_COUNT
+};
+extern const char *const vhost_user_state_names[VHOST_USER_STATE_COUNT]; /* "closed", "waiting", ... */
+
+struct vhost_user_ops {
+	/* Workers let go of one ring of the port (2 x pair: to_guest; 2 x pair + 1: from_guest), or of all (-1). Returns after the grace period.
+	 * Calls may nest with others before one publish. */
+	void (*withdraw)(void *context, int ring);
+	/* Workers may use every ring for which vhost_user_ring_active() is true. */
+	void (*publish)(void *context);
+	/* A grace period: nothing that was unlinked before the call is in use after it. */
+	void (*synchronize)(void *context);
+};
+
+struct vhost_user_session;
+
+/* @port: its pairs' rings and kick descriptors are the session's to fill. Return: NULL with *error (path too long, directory missing,
+ * socket in use by a living process, ...). A stale socket file is taken over. */
+struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct config_port *config, unsigned mtu, struct port *port,
+					   const struct vhost_user_ops *ops, void *context, struct error *error);
+/* Withdraws, closes, unlinks. NULL is fine. */
+void vhost_user_close(struct vhost_user_session *session);
+
+/* Is the ring started and enabled and without fault? */
+bool vhost_user_ring_active(const struct vhost_user_session *session, unsigned ring);
+
+/* A worker reported trouble (ring fault, short memory): log once; ends the session where it must (memory). Other rings go on. */
+void vhost_user_check_faults(struct vhost_user_session *session);
+
+/* For display. */
+enum vhost_user_state vhost_user_state_of(const struct vhost_user_session *session);
+uint64_t vhost_user_features(const struct vhost_user_session *session);		  /* negotiated virtio features */
+uint64_t vhost_user_protocol_features(const struct vhost_user_session *session);
+pid_t vhost_user_peer_pid(const struct vhost_user_session *session);		  /* SO_PEERCRED; 0 = none */
+uint64_t vhost_user_sessions_served(const struct vhost_user_session *session);
+const char *vhost_user_last_fault(const struct vhost_user_session *session);	  /* "" = none */
+bool vhost_user_ring_started(const struct vhost_user_session *session, unsigned ring);
+bool vhost_user_ring_enabled(const struct vhost_user_session *session, unsigned ring);
+const struct guest_memory *vhost_user_memory(const struct vhost_user_session *session);
+
+#endif
