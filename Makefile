@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# make            build/vhostlane and build/bpf/*.bpf.o
+# make check      installs what tests need, builds with warnings as errors, runs all tests
+# make demo       shows it at work on this machine
+# VARIANT=asan|tsan builds a second tree with sanitizers under build/VARIANT.
+
+CC ?= gcc
+CLANG ?= clang
+BPFTOOL ?= bpftool
+PYTHON ?= /usr/bin/python3
+PREFIX ?= /usr/local
+DESTDIR ?=
+VERSION := 0.1
+
+VARIANT ?= release
+ifeq ($(VARIANT),release)
+OUT := build
+OPT := -O3 -march=x86-64-v2 -g
+else ifeq ($(VARIANT),asan)
+OUT := build/asan
+OPT := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+else ifeq ($(VARIANT),tsan)
+OUT := build/tsan
+OPT := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
+else
+$(error VARIANT is '$(VARIANT)': neither release, asan nor tsan; name one of them)
+endif
+ifneq ($(shell uname -m),x86_64)
+OPT := $(filter-out -march=x86-64-v2,$(OPT))
+endif
+
+WERROR ?= -Werror
+PKGS := libbpf libxdp numa liburcu-qsbr ck libcyaml jansson libnl-route-3.0 libcap-ng libsystemd
+PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
+PKG_LIBS = $(shell pkg-config --libs $(PKGS))
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-unused-parameter $(WERROR)
+CPPFLAGS += -D_GNU_SOURCE -DVHOSTLANE_VERSION=\"$(VERSION)\" -Iinclude -Iuser -I$(OUT)/gen -Ibuild/skel
+CFLAGS_ALL = -std=gnu17 $(OPT) $(WARN) $(CPPFLAGS) $(PKG_CFLAGS) -pthread -fno-strict-aliasing $(CFLAGS)
+LDLIBS_ALL = $(PKG_LIBS) -lpthread -lm $(LDLIBS)
+
+COMMON := $(wildcard user/common/*.c)
+DATAPATH := $(wildcard user/datapath/*.c)
+CONTROL := $(wildcard user/control/*.c)
+CLI := $(wildcard user/cli/*.c)
+SOURCES := $(COMMON) $(DATAPATH) $(CONTROL) $(CLI)
+OBJECTS := $(SOURCES:%.c=$(OUT)/obj/%.o)
+BPF_SOURCES := $(wildcard bpf/*.bpf.c)
+BPF_OBJECTS := $(BPF_SOURCES:bpf/%.bpf.c=build/bpf/%.bpf.o)
+SKELETONS := $(BPF_SOURCES:bpf/%.bpf.c=build/skel/%.skel.h)
+MAN_SOURCES := $(wildcard docs/*.scd)
+MAN := $(MAN_SOURCES:docs/%.scd=build/man/%)
+
+.PHONY: all
+all: $(OUT)/vhostlane $(BPF_OBJECTS) man
+
+$(OUT)/vhostlane: $(OBJECTS)
+	$(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $(OBJECTS) $(LDLIBS_ALL)
+
+$(OUT)/obj/%.o: %.c | $(SKELETONS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+build/bpf/%.bpf.o: bpf/%.bpf.c $(wildcard bpf/*.h) $(wildcard include/vhostlane/*.h) vmlinux.h
+	@mkdir -p $(@D)
+	$(CLANG) -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -Wall -Werror -Iinclude -Ibpf -I. -c -o $@ $<
+
+build/skel/%.skel.h: build/bpf/%.bpf.o
+	@mkdir -p $(@D)
+	$(BPFTOOL) gen skeleton $< name $* > $@.tmp && mv $@.tmp $@
+
+.PHONY: vmlinux
+vmlinux:
+	scripts/make-vmlinux.sh > vmlinux.h.tmp && mv vmlinux.h.tmp vmlinux.h
+
+.PHONY: man
+man: $(MAN)
+build/man/%: docs/%.scd
+	@mkdir -p $(@D)
+	scdoc < $< > $@.tmp && mv $@.tmp $@
+
+# Tests. Each directory adds its own: unit_test(name, objects without .o, relative to user/).
+UNIT_TESTS :=
+define unit_test
+UNIT_TESTS += $(OUT)/tests/$(1)
+$(OUT)/tests/$(1): $(OUT)/obj/tests/unit/$(1).o $(patsubst %,$(OUT)/obj/user/%.o,$(2))
+	@mkdir -p $$(@D)
+	$$(CC) $$(CFLAGS_ALL) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(LDLIBS_ALL)
+endef
+-include $(wildcard tests/*/*.mk)
+
+.PHONY: unit-tests
+unit-tests: $(UNIT_TESTS)
+
+.PHONY: clean
+clean:
+	rm -rf build
+
+-include $(shell find $(OUT)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,1 @@
+# One line a unit test: $(eval $(call unit_test,NAME,ROOMS IT IS LINKED WITH))
