@@ -44,7 +44,8 @@ void *zalloc_aligned(size_t size);
 /* Copies at most size - 1 characters and ends with NUL. Return: false if it did not fit. */
 bool copy_string(char *to, size_t size, const char *from);
 
-/* Reads a small text file (sysfs, procfs) without its last newline. Return: length or negative errno value. */
+/* Reads a small text file (sysfs, procfs) without its last newline. Return: length or negative errno value; -E2BIG if the
+ * file is longer than the buffer, which then holds its beginning. */
 int read_text(const char *path, char *buffer, size_t size);
 int write_text(const char *path, const char *text);
 
