@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,9 +84,8 @@ bool log_limit_pass(struct log_limit *limit)
 
 	if (start == 0 || now - start >= LOG_LIMIT_NS) {
 		/* Only the thread that opens the new window reports what the old one held back. */
-		if (__atomic_compare_exchange_n((uint64_t *)&limit->window_start_ns, &start, now, false, __ATOMIC_RELAXED,
-						__ATOMIC_RELAXED)) {
-			uint32_t held = __atomic_exchange_n((uint32_t *)&limit->held_back, 0, __ATOMIC_RELAXED);
+		if (atomic_compare_exchange_strong(&limit->window_start_ns, &start, now)) {
+			uint32_t held = atomic_exchange(&limit->held_back, 0);
 
 			limit->passed = 0;
 			if (held)

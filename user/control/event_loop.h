@@ -19,7 +19,8 @@ typedef void (*event_handler)(void *context, int fd, uint32_t events);
 struct event_source *event_loop_add(struct event_loop *loop, int fd, uint32_t events, event_handler handler, void *context,
 				    struct error *error);
 int event_source_modify(struct event_source *source, uint32_t events);
-void event_source_remove(struct event_source *source); /* NULL is fine */
+/* Remove before closing the descriptor: its number may be someone else's by then. NULL is fine. */
+void event_source_remove(struct event_source *source);
 
 /* Runs @handler every @interval_ns (or once). */
 typedef void (*timer_handler)(void *context);

@@ -1,0 +1,1 @@
+$(eval $(call unit_test,test_event_loop,common/error control/event_loop))
