@@ -25,9 +25,15 @@ struct netdev_info {
 	unsigned tx_queues;
 	int node;	      /* NUMA node, -1 = none */
 	unsigned peer_ifindex;/* veth: the other end if in this namespace, else 0 */
+	bool peer_elsewhere;  /* veth: the other end lies in another network namespace */
+	unsigned master_ifindex; /* bridge, bond, ... that it is a member of, 0 = none */
+	unsigned link_type;   /* ARPHRD_ETHER, ARPHRD_LOOPBACK, ... */
 };
 
 int netdev_get(const char *ifname, struct netdev_info *info, struct error *error); /* -ENODEV names the interface */
+
+/* A name that the kernel could take: 1 to 15 characters, no `/`, `:` or white space, not `.` or `..`. Any command may ask. */
+int netdev_check_name(const char *ifname, struct error *error);
 
 /* What was changed on one device, newest first. Zero-initialised = nothing. */
 #define NETDEV_CHANGES_MAX 16
@@ -48,13 +54,16 @@ void netdev_undo_init(struct netdev_undo_log *log, const char *ifname);
 int netdev_set_promiscuous(struct netdev_undo_log *log, struct error *error);
 /* ethtool feature by its kernel name, e.g. "tx-checksum-ip-generic", "rx-vlan-hw-parse". -EOPNOTSUPP if fixed. */
 int netdev_set_feature(struct netdev_undo_log *log, const char *feature, bool on, struct error *error);
-bool netdev_get_feature(const char *ifname, const char *feature);
+bool netdev_get_feature(const char *ifname, const char *feature); /* false also if the device has no such feature */
 int netdev_set_napi(struct netdev_undo_log *log, const char *attribute, uint64_t value, struct error *error);
 void netdev_undo(struct netdev_undo_log *log);
 
-/* Makes a veth pair (numrxqueues = numtxqueues = @queues on both ends), sets MTU, brings both up. */
+/*
+ * Makes a veth pair (numrxqueues = numtxqueues = @queues on both ends), sets MTU, brings both up. Both ends are silent: no IPv6 address, no
+ * ARP; nothing of the host's stack is heard on them.
+ */
 int netdev_make_veth(const char *host_end, const char *engine_end, unsigned queues, unsigned mtu, struct error *error);
-int netdev_delete(const char *ifname, struct error *error);
+int netdev_delete(const char *ifname, struct error *error); /* -ENODEV if there is none */
 int netdev_set_mtu(const char *ifname, unsigned mtu, struct error *error);
 int netdev_set_up(const char *ifname, bool up, struct error *error);
 
