@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The stages that XDP and tc share: settings, counters, and the way port -> flow -> queue pair -> worker. */
+#ifndef VHOSTLANE_STEER_H
+#define VHOSTLANE_STEER_H
+
+#include "maps.h"
+#include "parse.h"
+
+static __always_inline const struct vl_settings *settings_get(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&settings, &key);
+}
+
+static __always_inline void count(__u32 reason)
+{
+	__u64 *value = bpf_map_lookup_elem(&counters, &reason);
+
+	if (value)
+		*value += 1;
+}
+
+/* The port of an address. A trunk port also takes tagged frames that no entry of their own VLAN claims. */
+static __always_inline const struct vl_port_value *find_port(const struct vl_port_key *key)
+{
+	const struct vl_port_value *port = bpf_map_lookup_elem(&ports, key);
+	struct vl_port_key untagged = *key;
+
+	if (port || key->vlan == VL_VLAN_NONE)
+		return port;
+	untagged.vlan = VL_VLAN_NONE;
+	port = bpf_map_lookup_elem(&ports, &untagged);
+	return port && (port->flags & VL_PORT_TRUNK) ? port : NULL;
+}
+
+/* The queue pair on which the guest last sent this flow (virtio 1.2, 5.1.6.5.6). */
+static __always_inline __u32 choose_queue_pair(const struct vl_port_value *port, const void *data, const void *end)
+{
+	__u32 queue_pairs = port->queue_pairs, index, *pair;
+
+	if (queue_pairs <= 1)
+		return 0;
+	index = vl_flow_index(port->port, vl_flow_hash_frame(data, end));
+	pair = bpf_map_lookup_elem(&flow_steering, &index);
+	if (!pair)
+		return 0;
+	/* The guest may have switched queue pairs off since the engine noted this one. */
+	return *pair < queue_pairs ? *pair : *pair % queue_pairs;
+}
+
+/* The worker that serves a queue pair. Any worker may fill any ring, so where nobody is named (or, by an operator's edit
+ * that the engine has not judged yet, nobody real) the flood worker does it, and no frame is lost. */
+static __always_inline __u32 choose_worker(const struct vl_settings *set, __u32 port, __u32 queue_pair)
+{
+	struct vl_queue_key key = { .port = port, .queue_pair = queue_pair };
+	const struct vl_queue_value *value = bpf_map_lookup_elem(&queue_affinity, &key);
+
+	return value && value->worker < set->workers ? value->worker : set->flood_worker;
+}
+
+#endif

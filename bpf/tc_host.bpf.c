@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The way between the host's own stack and the guests: three tc programs (direct action).
+ *
+ *   tc_host               uplink, egress      stack to guests: unicast is turned into the host link of the port's node; of
+ *                                             broadcast and multicast the host link gets a clone
+ *   tc_uplink_ingress     uplink, ingress     broadcast and multicast of the wire: the host link gets a clone
+ *   tc_host_link_ingress  host link, ingress  guests to stack: into the uplink's ingress, marked
+ *
+ * Why nothing circles: what a guest sent bears VL_MARK_FROM_GUEST when it enters the uplink's ingress, and
+ * tc_uplink_ingress clones nothing that bears it; what came from the wire or the stack reaches the engine over a host link
+ * only, and the engine sends nothing of that out again but into guests. Frames that the engine sends on the uplink go past
+ * tc altogether (AF_XDP).
+ *
+ * Whatever is not ours goes to the next filter (TC_ACT_UNSPEC), so that other people's filters on the same hook live on.
+ */
+#include "steer.h"
+
+#define TC_ACT_UNSPEC (-1)
+#define TC_ACT_SHOT 2
+
+/* Ethernet destination and VLAN. The stack may keep the tag beside the frame. */
+static __always_inline bool skb_destination(struct __sk_buff *skb, struct destination *to)
+{
+	if (!parse_destination((const void *)(long)skb->data, (const void *)(long)skb->data_end, to))
+		return false;
+	if (skb->vlan_present)
+		to->key.vlan = skb->vlan_tci & VLAN_ID_MASK;
+	return true;
+}
+
+/* Headers may lie outside the linear part; the programs read no other. */
+static __always_inline void skb_pull_headers(struct __sk_buff *skb)
+{
+	__u32 wanted = skb->len < VL_FLOW_DEPTH ? skb->len : VL_FLOW_DEPTH;
+
+	if ((long)skb->data + sizeof(struct ethhdr) + sizeof(struct vlan_hdr) > (long)skb->data_end)
+		bpf_skb_pull_data(skb, wanted);
+}
+
+/* Node whose host link takes frames for @node: its own, or the one that every uplink has. */
+static __always_inline __u32 host_link_of(const struct vl_settings *set, __u32 node)
+{
+	if (node < VL_NODES_MAX && set->host_link_ifindex[node])
+		return node;
+	return set->host_link_node < VL_NODES_MAX ? set->host_link_node : 0;
+}
+
+/* The engine floods it to the guests; the frame itself goes on. */
+static __always_inline int flood_to_guests(struct __sk_buff *skb, const struct vl_settings *set)
+{
+	__u32 ifindex = set->host_link_ifindex[host_link_of(set, VL_NODES_MAX)];
+
+	if (!ifindex)
+		return TC_ACT_UNSPEC;
+	count(bpf_clone_redirect(skb, ifindex, 0) ? VL_TC_REDIRECT_FAILED : VL_TC_FLOOD_TO_GUESTS);
+	return TC_ACT_UNSPEC;
+}
+
+/* The host link's queue: each worker has the frames of its queue pairs on a queue of its own, where it meets no other
+ * worker at the FILL ring. */
+static __always_inline void spread(struct __sk_buff *skb, const struct vl_settings *set, const struct vl_port_value *port,
+				   __u32 queues)
+{
+	__u32 pair = choose_queue_pair(port, (const void *)(long)skb->data, (const void *)(long)skb->data_end);
+
+	if (queues > 1)
+		skb->queue_mapping = choose_worker(set, port->port, pair) % queues + 1;
+}
+
+SEC("tc")
+int tc_host(struct __sk_buff *skb)
+{
+	const struct vl_settings *set = settings_get();
+	const struct vl_port_value *port;
+	struct destination to;
+	__u32 node, ifindex;
+
+	if (!set || !(set->flags & VL_SETTINGS_READY))
+		return TC_ACT_UNSPEC;
+	skb_pull_headers(skb);
+	if (!skb_destination(skb, &to))
+		return TC_ACT_UNSPEC;
+	if (to.multicast)
+		return flood_to_guests(skb, set);
+
+	port = find_port(&to.key);
+	if (!port)
+		return TC_ACT_UNSPEC;
+	node = host_link_of(set, port->node);
+	ifindex = node < VL_NODES_MAX ? set->host_link_ifindex[node] : 0;
+	if (!ifindex)
+		return TC_ACT_UNSPEC;
+	spread(skb, set, port, set->host_link_queues[node]);
+	count(VL_TC_HOST_TO_GUEST);
+	return bpf_redirect(ifindex, 0);
+}
+
+SEC("tc")
+int tc_uplink_ingress(struct __sk_buff *skb)
+{
+	const struct vl_settings *set = settings_get();
+	struct destination to;
+
+	if (skb->mark == VL_MARK_FROM_GUEST) {
+		skb->mark = 0;
+		return TC_ACT_UNSPEC;
+	}
+	if (!set || !(set->flags & VL_SETTINGS_READY))
+		return TC_ACT_UNSPEC;
+	skb_pull_headers(skb);
+	if (!skb_destination(skb, &to) || !to.multicast)
+		return TC_ACT_UNSPEC;
+	return flood_to_guests(skb, set);
+}
+
+SEC("tc")
+int tc_host_link_ingress(struct __sk_buff *skb)
+{
+	const struct vl_settings *set = settings_get();
+
+	/* Nothing of a guest's may enter the stack by the host link itself. */
+	if (!set || !set->uplink_ifindex) {
+		count(VL_TC_REDIRECT_FAILED);
+		return TC_ACT_SHOT;
+	}
+	skb->mark = VL_MARK_FROM_GUEST;
+	count(VL_TC_GUEST_TO_HOST);
+	return bpf_redirect(set->uplink_ifindex, BPF_F_INGRESS);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
