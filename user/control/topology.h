@@ -28,12 +28,30 @@ struct topology {
 	uint8_t distance[VL_NODES_MAX][VL_NODES_MAX]; /* ACPI SLIT; 10 = local, 0 = unknown */
 };
 
+#define TOPOLOGY_DISTANCE_LOCAL 10
+#define TOPOLOGY_DISTANCE_UNKNOWN 256 /* farther than any that the firmware states */
+
+/*
+ * The kernel forgets the core of an offline CPU, and takes it off the set of allowed ones: an offline CPU has core -1, keeps its
+ * node, and its `allowed` says nothing. Read again after every online event.
+ */
 int topology_read(struct topology *topology, struct error *error);
+
+/* The same from another sysfs tree (tests) and set of allowed CPUs. A machine without NUMA support is one node, number 0. */
+int topology_read_from(const char *sysfs, const struct cpulist *allowed, struct topology *topology, struct error *error);
 
 /* Node of a network device: its own, else that of the nearest ancestor in sysfs that has one (virtio has none itself); -1. */
 int topology_device_node(const char *ifname);
+int topology_device_node_from(const char *sysfs, const char *ifname);
 
-/* The node nearest to @node (itself first) that has a CPU in @cpus; -1 if none. Ties: the lower number. */
+/* Node of a CPU; -1 if it has none or @cpu is no CPU. */
+int topology_cpu_node(const struct topology *topology, int cpu);
+
+/* TOPOLOGY_DISTANCE_LOCAL from a node to itself, TOPOLOGY_DISTANCE_UNKNOWN where nothing is known. */
+unsigned topology_distance(const struct topology *topology, int from, int to);
+
+/* The node nearest to @node (itself first) that has a CPU in @cpus; -1 if none. Ties: the lower number, so an unknown @node
+ * gives the lowest. */
 int topology_nearest_node(const struct topology *topology, int node, const struct cpulist *cpus);
 
 #endif
