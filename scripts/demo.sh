@@ -10,7 +10,7 @@ bytes=$((64 * 1024 * 1024))
 network=203.0.113 # TEST-NET-3: nobody's real addresses
 host=$network.1 wire=$network.2
 macs=(52:54:00:d3:00:01 52:54:00:d3:00:02)
-guests=($network.11 $network.12)
+guests=("$network.11" "$network.12")
 port=5001
 tag=$(printf '%04x' $(($$ % 65536)))
 uplink=vlup$tag peer=vlwire$tag namespace=vldemo$tag

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause
+# `make check`: installs what is missing, builds every variant with warnings as errors, and runs all tests. All stages are run, also
+# after a failure; the last line counts tests. Output of each stage: build/check/STAGE.log.
+#   check.sh                all stages
+#   check.sh STAGE ...      only these (see the table at the end)
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+unset MAKEFLAGS MAKELEVEL MFLAGS
+
+python=${PYTHON:-/usr/bin/python3}
+jobs=$(nproc)
+logs=build/check
+passed=0 failed=0 skipped=0 stage_tests=0
+failures=()
+
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1:exitcode=66}
+
+sum() { awk '{ n += $1 } END { print n + 0 }'; }
+
+# Adds what cmocka and pytest report in a log. Nothing is counted that does not say so itself.
+count() {
+	local log=$1 status=$2 p f s
+	p=$({ grep -oP '^\[  PASSED  \] \K[0-9]+' "$log"; summary "$log" | grep -oP '[0-9]+(?= passed)'; } | sum)
+	f=$({ grep -oP '^\[  FAILED  \] \K[0-9]+(?= test)' "$log"; summary "$log" | grep -oP '[0-9]+(?= (failed|error))'
+		grep -c '^DIED ' "$log"; } | sum)
+	s=$({ grep -oP '^\[  SKIPPED \] \K[0-9]+(?= test)' "$log"; summary "$log" | grep -oP '[0-9]+(?= skipped)'; } | sum)
+	# A stage that failed without naming a test is one failure: of the build, or of the runner.
+	if [ "$status" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+	stage_tests=$((p + f + s))
+}
+summary() { grep -E '^(=+ )?([0-9]+ (passed|failed|skipped|error|errors|deselected|warnings?|xfailed|xpassed)(, )?)+ in [0-9.]+s' "$1"; }
+
+run_stage() {
+	local name=$1 start=$SECONDS status=0 log
+	log=$logs/$name.log
+	printf '%-22s ' "$name"
+	"stage_${name//-/_}" > "$log" 2>&1 < /dev/null || status=$?
+	count "$log" "$status"
+	if [ "$status" -eq 0 ]; then
+		printf 'ok      %4d s  %4d tests\n' "$((SECONDS - start))" "$stage_tests"
+	else
+		printf 'FAILED  %4d s  %4d tests\n' "$((SECONDS - start))" "$stage_tests"
+		failures+=("$name")
+		tail -n 60 "$log" | sed 's/^/    | /'
+	fi
+	# A skip names its reason, or it is none.
+	grep -hE '^SKIPPED \[|^\[  SKIPPED \] [a-z]' "$log" | sed 's/^/    /'
+	return 0
+}
+
+# All cmocka programs of one variant.
+unit() {
+	local variant=$1 status=0 code program
+	make -s -j"$jobs" VARIANT="$variant" unit-tests || return 1
+	for program in $(make -s VARIANT="$variant" list-tests); do
+		echo "== $program"
+		timeout 600 "$program" 2>&1
+		code=$?
+		[ "$code" -eq 0 ] || status=1
+		# cmocka exits with the number of failed tests; a crash takes its report along.
+		[ "$code" -lt 124 ] || echo "DIED $program: exit status $code"
+	done
+	return $status
+}
+
+tests() {
+	local build=$1 directory=$2
+	if ! compgen -G "$directory/test_*.py" > /dev/null; then
+		echo "no $directory/test_*.py"
+		return 1
+	fi
+	# Each suite has its own conftest.py: hence one run per directory. -p: no cache files in the tree.
+	VHOSTLANE_BUILD=$build "$python" -m pytest -p no:cacheprovider -q -rs --tb=short "$directory"
+}
+
+stage_dependencies() { scripts/install-deps.sh test; }
+stage_includes() { scripts/check-includes.sh; }
+stage_build() { make -s -j"$jobs" all; }
+stage_build_clang() { make -s -j"$jobs" CC=clang OUT=build/clang OPT="-O1 -g" build/clang/vhostlane; }
+stage_build_asan() { make -s -j"$jobs" VARIANT=asan build/asan/vhostlane; }
+stage_build_tsan() { make -s -j"$jobs" VARIANT=tsan build/tsan/vhostlane; }
+stage_unit() { unit release; }
+stage_unit_asan() { unit asan; }
+stage_bpf() { if compgen -G 'tests/bpf/test_*.py' > /dev/null; then tests build tests/bpf; else echo "BPF tests are cmocka programs: see unit"; fi; }
+stage_frontend_asan() { tests build/asan tests/frontend; }
+stage_frontend_tsan() { tests build/tsan tests/frontend; }
+stage_net() { tests build tests/net; }
+stage_guest() { tests build tests/guest; }
+stage_rig() { tests build tests/rig; }
+
+all=(dependencies includes build build-asan build-tsan build-clang unit unit-asan bpf frontend-asan frontend-tsan net guest rig)
+
+if [ "$(id -u)" -ne 0 ]; then
+	echo "check.sh: needs root: tests make network interfaces and load BPF programs; use: sudo make check" >&2
+	exit 1
+fi
+mkdir -p "$logs"
+[ $# -gt 0 ] || set -- "${all[@]}"
+for stage in "$@"; do
+	if ! declare -F "stage_${stage//-/_}" > /dev/null; then
+		echo "check.sh: unknown stage '$stage': not one of ${all[*]}; name one of them" >&2
+		exit 2
+	fi
+	run_stage "$stage"
+done
+
+[ ${#failures[@]} -eq 0 ] || printf '\nfailed stages: %s (logs in %s)\n' "${failures[*]}" "$logs"
+printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+[ ${#failures[@]} -eq 0 ] && [ "$failed" -eq 0 ]
