@@ -26,6 +26,27 @@
 enum port_role { PORT_ROLE_SERVER, PORT_ROLE_CLIENT, PORT_ROLE_COUNT };
 extern const char *const port_role_names[PORT_ROLE_COUNT]; /* "server", "client" */
 
+/* Keys of a port: the one list behind the YAML schema, the --port tail, `port add` and `port set`. */
+#define CONFIG_PORT_KEYS(X)               \
+	X(NAME, "name")                   \
+	X(SOCKET, "socket")               \
+	X(ROLE, "role")                   \
+	X(MAC, "mac")                     \
+	X(VLAN, "vlan")                   \
+	X(QUEUES, "queues")               \
+	X(BUSY_POLL, "busy-poll-us")      \
+	X(NODE, "node")                   \
+	X(MTU, "mtu")                     \
+	X(UPLINK, "uplink")
+
+enum config_port_key {
+#define CONFIG_PORT_KEY_ENUM(name, text) CONFIG_PORT_KEY_##name,
+	CONFIG_PORT_KEYS(CONFIG_PORT_KEY_ENUM)
+#undef CONFIG_PORT_KEY_ENUM
+	CONFIG_PORT_KEY_COUNT
+};
+extern const char *const config_port_key_names[CONFIG_PORT_KEY_COUNT];
+
 struct config_uplink {
 	char ifname[IF_NAMESIZE];
 	enum lane_mode mode;
@@ -64,18 +85,27 @@ void config_init(struct config *config);
 void config_port_init(struct config_port *port);
 void config_free(struct config *config);
 
-/* Adds what the file says to @config. Unknown key, wrong type, value out of range: error with file, line, key, value, remedy. */
+/* Adds what the file says to @config (on failure a part of it). Unknown key, wrong type, value out of range: error with file, line, key, value, remedy. */
 int config_load_file(struct config *config, const char *path, struct error *error);
 
 /* "NAME=SOCKET[,mac=..][,queues=N][,role=..][,vlan=..][,busy-poll-us=..][,node=..][,mtu=..][,uplink=..]" */
 int config_parse_port(const char *text, struct config_port *port, struct error *error);
-int config_parse_uplink(const char *text, struct config_uplink *uplink, struct error *error); /* IFNAME */
+/* "IFNAME[,mode=auto|zero-copy|copy|generic][,queues=N]" */
+int config_parse_uplink(const char *text, struct config_uplink *uplink, struct error *error);
+int config_uplink_set(struct config_uplink *uplink, const char *key, const char *value, struct error *error);
 
 /* One key of a port as text, as `port set`, `port add` and the option's tail use it; the same table serves all. */
 int config_port_set(struct config_port *port, const char *key, const char *value, struct error *error);
 
 /* "N", "0", "always" <-> microseconds. */
+#define CONFIG_BUSY_POLL_ALWAYS UINT32_MAX
+#define CONFIG_BUSY_POLL_MAX_US 1000000
+#define CONFIG_BUSY_POLL_TEXT 16
 int config_parse_busy_poll(const char *text, uint32_t *busy_poll_us, struct error *error);
+const char *config_format_busy_poll(uint32_t busy_poll_us, char text[CONFIG_BUSY_POLL_TEXT]);
+
+/* One key of `workers` ("cpus", "policy", "pin", "per-port") or "control" as text. */
+int config_set(struct config *config, const char *key, const char *value, struct error *error);
 
 int config_add_port(struct config *config, const struct config_port *port, struct error *error);   /* refuses duplicates */
 int config_add_uplink(struct config *config, const struct config_uplink *uplink, struct error *error);
@@ -83,5 +113,12 @@ int config_add_uplink(struct config *config, const struct config_uplink *uplink,
 /* Everything that can be judged without touching the system: names, paths (length, absolute, no `..`), duplicates. */
 int config_check_port(const struct config_port *port, struct error *error);
 int config_check(const struct config *config, struct error *error);
+
+/**
+ * config_resolve_cpus() - the CPUs that workers shall use; asks the system
+ * @out: those given, which must all be online and allowed (the error names the first that is not, and the allowed ones); or, if
+ *       none were given, all that are both, at most VL_WORKERS_MAX of them
+ */
+int config_resolve_cpus(const struct config *config, struct cpulist *out, struct error *error);
 
 #endif
