@@ -1,0 +1,1 @@
+$(eval $(call unit_test,test_cpulist,common/cpulist common/util))
