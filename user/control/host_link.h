@@ -13,12 +13,14 @@
 #include "control/netdev.h"
 #include "datapath/lane.h"
 
+#define HOST_LINK_QUEUES_MAX 16
+
 struct host_link;
 
 struct host_link_setup {
 	unsigned uplink_ifindex;
 	unsigned node;
-	unsigned queues;  /* device queues: as many as workers, at most 16 */
+	unsigned queues;  /* device queues: as many as workers, at most HOST_LINK_QUEUES_MAX */
 	unsigned workers;
 	unsigned mtu;
 };
@@ -28,6 +30,15 @@ void host_link_close(struct host_link *link); /* NULL is fine */
 
 struct lane_device *host_link_device(struct host_link *link);
 const struct netdev_info *host_link_host_end(const struct host_link *link);
-int host_link_set_mtu(struct host_link *link, unsigned mtu, struct error *error);
+const struct netdev_info *host_link_engine_end(const struct host_link *link);
+unsigned host_link_queues(const struct host_link *link);
+int host_link_set_mtu(struct host_link *link, unsigned mtu, struct error *error); /* -EMSGSIZE: more than its lanes hold */
+
+/* Name of the host end for (uplink, node); false if it does not fit into an interface name. */
+bool host_link_name(unsigned uplink_ifindex, unsigned node, char name[IF_NAMESIZE]);
+/* Is this the name of a host link's end (either one)? */
+bool host_link_is_name(const char *ifname);
+/* Removes whatever pairs a crashed daemon left for this uplink, on any node. The caller holds the uplink's lock. */
+void host_link_remove_leftovers(unsigned uplink_ifindex);
 
 #endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Whether a device can be an uplink, and what of it will surprise its user. Changes nothing, logs nothing. Control thread. */
+#ifndef VHOSTLANE_CONTROL_UPLINK_CHECK_H
+#define VHOSTLANE_CONTROL_UPLINK_CHECK_H
+
+#include "control/uplink.h"
+
+#define UPLINK_WARNINGS_SIZE 4096
+
+/* Lines that a user should read, '\n' between them. */
+struct uplink_warnings {
+	char text[UPLINK_WARNINGS_SIZE];
+};
+
+void uplink_warn(struct uplink_warnings *warnings, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Is it there, and of a kind, size and number of queues that can be served? Fills @info. Return: 0 or negative errno value. */
+int uplink_check(const struct uplink_setup *setup, struct netdev_info *info, struct error *error);
+
+/* Sockets never get what native XDP sees on these (bond, team): only generic XDP serves. */
+bool uplink_needs_generic(const struct netdev_info *info);
+
+/* Carrier, membership, queues against workers, a veth peer's offloads. */
+void uplink_check_surprises(const struct netdev_info *info, unsigned workers, struct uplink_warnings *warnings);
+
+#endif
