@@ -63,6 +63,15 @@ struct ring_counters {	/* written by the ring's user only; read by the control t
 	uint64_t frames_short, frames_long, segments_exhausted, header_bad; /* from_guest: chains taken and dropped, by reason */
 };
 
+#define RING_AHEAD 16 /* to_guest: entries read ahead of use; a power of two */
+
+/* A chain's head and first descriptor, read once. Lawful to keep: what is available belongs to the device (2.7.13). */
+struct ring_slot {
+	struct vring_desc desc;
+	uint8_t *at;   /* the whole chain is this one piece of desc.len bytes; NULL = look closer */
+	uint16_t head; /* unchecked */
+};
+
 struct ring {
 	/* Constant while it runs. */
 	struct vring_desc *desc;
@@ -85,11 +94,17 @@ struct ring {
 	uint16_t used_signalled;   /* used index at the last call (event index) */
 	bool signalled_valid;
 	bool notifications_armed;
+	uint16_t ahead_end; /* to_guest: entries last_avail .. ahead_end - 1 stand in ahead[index % RING_AHEAD] */
+	/* to_guest: a frame of this length found no room at this state of the ring. Spares a second walk in vain. */
+	uint32_t lacking_length;
+	uint16_t lacking_avail, lacking_seen;
+	int lacking_result;
 
 	_Atomic int call_fd; /* -1 = none: the guest polls. Swapped by control; the old one is closed after a grace period */
 	_Atomic int fault;   /* enum ring_fault; set by the ring's user, read by control */
 	_Atomic uint32_t calling; /* 1 while a call is being written: control unblocks a stuck one (see worker.h) */
 	struct ring_counters counters;
+	struct ring_slot ahead[RING_AHEAD];
 } CACHE_ALIGNED;
 
 /* An empty, stopped ring with no descriptors. */

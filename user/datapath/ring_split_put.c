@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * to_guest: frames into chains. Heads and first descriptors are read some entries ahead of use (ring->ahead), and their buffers
+ * fetched for writing, so that the misses of several frames overlap though frames come one by one.
+ *
+ * A frame goes out whole or not at all: bytes and used entries are written while walking, and only at the end the
+ * private indices move. What was written before a walk failed lies in buffers that stay ours, beyond used->idx.
+ */
+#include <errno.h>
+
+#include "datapath/ring_split_private.h"
+
+#define NUM_BUFFERS_AT offsetof(struct vnet_header, num_buffers)
+
+/* Reads entries ahead until ahead[] is full or nothing more is known to be available. */
+static __attribute__((noinline)) void look_ahead(struct ring *ring)
+{
+	uint16_t end = ring->ahead_end;
+	uint16_t limit = (uint16_t)min_u32((uint16_t)(ring->avail_seen - ring->last_avail), RING_AHEAD);
+
+	limit = (uint16_t)(ring->last_avail + limit);
+	for (; end != limit; end++) {
+		struct ring_slot *slot = &ring->ahead[end % RING_AHEAD];
+
+		slot_read(ring, end, VRING_DESC_F_WRITE, slot);
+		if (slot->at)
+			prefetch_frame_write(slot->at);
+	}
+	ring->ahead_end = end;
+	/* The descriptors that come after these, most drivers' being one behind the other. */
+	if (end != ring->avail_seen)
+		prefetch_read(&ring->desc[(ring->ahead[(uint16_t)(end - 1) % RING_AHEAD].head + 8u) & ring->mask]);
+	prefetch_write(&ring->used->ring[(ring->used_next + RING_AHEAD) & ring->mask]);
+}
+
+/* At least the entry at last_avail is in ahead[]. False: none is available (or the ring faulted). */
+static inline bool have_slot(struct ring *ring)
+{
+	uint16_t ready = (uint16_t)(ring->ahead_end - ring->last_avail);
+
+	if (likely(ready > RING_AHEAD - PREFETCH_FRAMES))
+		return true;
+	if (ready == 0 && ring->avail_seen == ring->last_avail && (!ring_look(ring) || ring->avail_seen == ring->last_avail))
+		return false;
+	if (ring->ahead_end != ring->avail_seen)
+		look_ahead(ring);
+	return true;
+}
+
+/* --- any frame into any chains --------------------------------------------------------------------------------------- */
+
+static const uint8_t zeros[FRAME_LENGTH_PADDED];
+
+/* What is to be written, as one stream: virtio header, head, segments, padding. */
+struct source {
+	const struct frame *frame;
+	const uint8_t *at;
+	uint32_t left;	   /* at at */
+	uint32_t total;	   /* of all, the part at at included */
+	uint32_t segment;  /* next */
+	bool head_done;
+};
+
+static void source_advance(struct source *source)
+{
+	const struct frame *frame = source->frame;
+
+	while (!source->left && source->total) {
+		if (!source->head_done) {
+			source->at = frame->head;
+			source->left = frame->head_length;
+			source->head_done = true;
+		} else if (source->segment < frame->segment_count) {
+			source->at = frame->segments[source->segment].data;
+			source->left = frame->segments[source->segment++].length;
+		} else {
+			source->at = zeros;
+			source->left = min_u32(source->total, sizeof(zeros));
+		}
+	}
+}
+
+static void source_copy(struct source *source, uint8_t *to, uint32_t length)
+{
+	while (length) {
+		uint32_t n = min_u32(length, source->left);
+
+		copy_bytes(to, source->at, n);
+		to += n;
+		length -= n;
+		source->at += n;
+		source->left -= n;
+		source->total -= n;
+		source_advance(source);
+	}
+}
+
+struct put {
+	struct source source;
+	uint8_t *num_buffers[2]; /* where its two bytes went */
+	uint32_t offset;	 /* bytes written so far */
+	uint32_t budget;	 /* descriptors that may still be looked at */
+	uint16_t avail, used;	 /* the indices as they will be */
+	uint16_t chains;
+};
+
+/* Fills one chain as far as there is something to write. Return: 0 or -EIO; *written. */
+static int put_chain(struct ring *ring, struct put *put, const struct ring_slot *slot, uint32_t *written)
+{
+	struct chain chain;
+	uint32_t piece;
+	uint8_t *at;
+
+	*written = 0;
+	if (!chain_start(ring, &chain, slot, VRING_DESC_F_WRITE))
+		return -EIO;
+	while (put->source.total) {
+		enum chain_result result = chain_next(ring, &chain, &put->budget, &at, &piece);
+
+		if (result == CHAIN_FAULT)
+			return -EIO;
+		if (result == CHAIN_END)
+			break;
+		piece = min_u32(piece, put->source.total);
+		for (unsigned i = 0; i < 2; i++) {
+			if (NUM_BUFFERS_AT + i - put->offset < piece) /* wraps when it lies before */
+				put->num_buffers[i] = at + (NUM_BUFFERS_AT + i - put->offset);
+		}
+		source_copy(&put->source, at, piece);
+		put->offset += piece;
+		*written += piece;
+	}
+	return 0;
+}
+
+/* The slot at put->avail. Those beyond the first may be overwritten by later ones: put_frame() forgets them all. */
+static const struct ring_slot *put_slot(struct ring *ring, struct put *put)
+{
+	uint16_t served = (uint16_t)(put->avail - ring->last_avail);
+
+	if (served == (uint16_t)(ring->avail_seen - ring->last_avail) &&
+	    (!ring_look(ring) || served == (uint16_t)(ring->avail_seen - ring->last_avail)))
+		return NULL;
+	if (served >= (uint16_t)(ring->ahead_end - ring->last_avail)) {
+		slot_read(ring, put->avail, VRING_DESC_F_WRITE, &ring->ahead[put->avail % RING_AHEAD]);
+		ring->ahead_end = (uint16_t)(put->avail + 1);
+	}
+	return &ring->ahead[put->avail % RING_AHEAD];
+}
+
+static int put_chains(struct ring *ring, struct put *put)
+{
+	const struct ring_slot *slot;
+	uint32_t written;
+	int rc;
+
+	do {
+		if (put->chains == ring->size)
+			return -EMSGSIZE; /* all that the guest can offer at once */
+		slot = put_slot(ring, put);
+		if (!slot)
+			return ring_usable(ring) ? -ENOBUFS : -EIO;
+		rc = put_chain(ring, put, slot, &written);
+		if (rc < 0)
+			return rc;
+		/* The header lies whole in the first chain; without mergeable buffers all does (5.1.6.3.1). */
+		if (put->offset < ring->header_length || (!ring->mergeable && put->source.total))
+			return -EMSGSIZE;
+		used_write(ring, put->used++, slot->head, written);
+		put->avail++;
+		put->chains++;
+	} while (put->source.total);
+	return 0;
+}
+
+static int put_failed(struct ring *ring, uint32_t total, int rc)
+{
+	if (rc == -ENOBUFS)
+		ring_count(&ring->counters.no_buffers, 1);
+	else if (rc == -EMSGSIZE)
+		ring_count(&ring->counters.buffers_too_small, 1);
+	if (rc != -EIO) {
+		ring->lacking_length = total;
+		ring->lacking_avail = ring->last_avail;
+		ring->lacking_seen = ring->avail_seen;
+		ring->lacking_result = rc;
+	}
+	return rc;
+}
+
+/* True if a frame no longer than this one found no room, and the guest has added nothing since. */
+static bool put_known_to_fail(struct ring *ring, uint32_t total)
+{
+	return ring->lacking_length && total >= ring->lacking_length && ring->last_avail == ring->lacking_avail &&
+	       (ring->lacking_result == -EMSGSIZE || __atomic_load_n(&ring->avail->idx, __ATOMIC_RELAXED) == ring->lacking_seen);
+}
+
+static __attribute__((noinline)) int put_frame(struct ring *ring, const struct frame *frame, const struct vnet_header *header,
+					       uint32_t total)
+{
+	struct vnet_header first = *header;
+	struct put put = {
+		.source = {.frame = frame, .at = (const uint8_t *)&first, .left = ring->header_length, .total = total},
+		.budget = CHAIN_STEPS_MAX,
+		.avail = ring->last_avail,
+		.used = ring->used_next,
+	};
+	int rc;
+
+	if (put_known_to_fail(ring, total))
+		return put_failed(ring, ring->lacking_length, ring->lacking_result);
+	first.num_buffers = 1;
+	rc = put_chains(ring, &put);
+	if (rc < 0) {
+		if ((uint16_t)(ring->ahead_end - ring->last_avail) > RING_AHEAD)
+			ring->ahead_end = ring->last_avail; /* overwritten: to be read again */
+		return put_failed(ring, total, rc);
+	}
+	if (put.chains > 1) {
+		*put.num_buffers[0] = (uint8_t)put.chains;
+		*put.num_buffers[1] = (uint8_t)(put.chains >> 8);
+	}
+	ring->last_avail = put.avail;
+	ring->used_next = put.used;
+	return 0;
+}
+
+/* --- the usual frame: one chain of one descriptor ---------------------------------------------------------------------- */
+
+static inline void put_whole(struct ring *ring, const struct frame *frame, const struct vnet_header *header, uint8_t *to)
+{
+	struct vnet_header first = *header;
+
+	first.num_buffers = 1;
+	if (likely(ring->header_length == VNET_HEADER_MODERN))
+		__builtin_memcpy(to, &first, VNET_HEADER_MODERN);
+	else
+		__builtin_memcpy(to, &first, VNET_HEADER_LEGACY);
+	to += ring->header_length;
+	copy_bytes(to, frame->head, frame->head_length);
+	to += frame->head_length;
+	for (uint32_t i = 0; i < frame->segment_count; i++) {
+		memcpy(to, frame->segments[i].data, frame->segments[i].length);
+		to += frame->segments[i].length;
+	}
+	if (unlikely(frame->length < FRAME_LENGTH_PADDED))
+		memset(to, 0, FRAME_LENGTH_PADDED - frame->length);
+}
+
+int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_header *header)
+{
+	uint32_t total = ring->header_length + max_u32(frame->length, FRAME_LENGTH_PADDED);
+	struct ring_slot *slot;
+	int rc;
+
+	if (unlikely(!ring_usable(ring)))
+		return -EIO;
+	if (unlikely(!have_slot(ring))) {
+		if (!ring_usable(ring))
+			return -EIO;
+		ring_count(&ring->counters.no_buffers, 1);
+		return -ENOBUFS;
+	}
+	slot = &ring->ahead[ring->last_avail % RING_AHEAD];
+	if (likely(slot->at && total <= slot->desc.len)) {
+		put_whole(ring, frame, header, slot->at);
+		used_write(ring, ring->used_next++, slot->head, total);
+		ring->last_avail++;
+	} else {
+		rc = put_frame(ring, frame, header, total);
+		if (rc < 0)
+			return rc;
+	}
+	ring->lacking_length = 0;
+	ring_count(&ring->counters.frames, 1);
+	ring_count(&ring->counters.bytes, frame->length);
+	return 0;
+}
+
+void ring_put_done(struct ring *ring)
+{
+	if (ring->running)
+		ring_publish(ring);
+}
