@@ -2,6 +2,32 @@
 /*
  * Which worker serves which queue pair (design section 5; seeds S1, S3, S4). A pure function of its input: no system
  * call, no clock, no memory of its own. Includes only topology. Control thread in the product, any thread in tests.
+ *
+ * Theory of operation. The operator's order (`worker_wanted`, `node_wanted`) binds every policy. Then:
+ *
+ * per-port, multi-worker   A fixed map: pair i of port k belongs to slot (k x N + i mod N) mod workers, N = 1 for per-port. A slot whose
+ *	worker is unusable is stood in for by a usable one, turn by turn, so that no other port moves when a CPU goes or comes back.
+ *
+ * per-cpu   Both directions of a pair move as one. In this order, as placement.c reads:
+ *   keep	Every pair stays where it is, but for an unusable worker and an operator's order.
+ *   place	Each pair without a worker gets one on its home node: the operator's node, else that of the ring's memory, of the vCPUs,
+ *		of the kicking CPU; without any of them every node will do. No usable worker there: the nearest node that has one. Among that
+ *		node's workers, first difference counts: not a CPU of the guest's own vCPUs; not full; no SMT sibling of a vCPU; fewest pairs of the same
+ *		port; least load (measured, then number of pairs); lowest number. Sharing a CPU with the guest comes before leaving
+ *		its memory: a vCPU moves on or sleeps, remote memory costs every frame.
+ *   Paid moves, at most moves_max in a plan, most urgent first. A pair that rests (rest_ms) takes no part, but for the first:
+ *   stand	A pair that waited over PLACEMENT_STANDING_US on a busy worker that also serves others goes to an idle worker, one
+ *		pair to each: at home, or anywhere if its worker is full.
+ *   go home	A pair on another node than its home (S1's re-homing) moves there, unless that fills a worker while its present one
+ *		has more air. That is what keeps a pair that fled from a full node away until there is room again.
+ *   leave	A pair on a CPU of its guest's vCPUs moves to another one of the node, on the same condition.
+ *   balance	Between two workers whose loads differ by two hystereses or more: one pair that takes a hysteresis or more off the fuller,
+ *		or small ones where together they do. First those that also spread their port.
+ *   gather	A worker that only trickles (at most PLACEMENT_TRICKLE_PERMILLE, but not nothing) hands its pairs to the fullest that stays
+ *		under one hysteresis: one CPU less to wake, and waiting stays improbable. Two pairs of a port are never joined: it has
+ *		several to run them in parallel. Pairs that do nothing stay: they wake nobody.
+ *   These repeat until none pays. Each lowers (pairs off home, pairs on vCPUs' CPUs, unevenness) in this order, so they end, and
+ *   computing again from the result, with load measured afresh, changes nothing.
  */
 #ifndef VHOSTLANE_CONTROL_PLACEMENT_H
 #define VHOSTLANE_CONTROL_PLACEMENT_H
@@ -29,7 +55,8 @@ extern const char *const placement_policy_names[PLACEMENT_POLICY_COUNT]; /* "per
 	X(PORT_THREAD, "the port's own worker")                               \
 	X(BALANCE, "moved to a less loaded CPU")                              \
 	X(STANDING, "stood too long on a busy worker")                        \
-	X(CONSOLIDATE, "idle: gathered on fewer workers")
+	X(CONSOLIDATE, "idle: gathered on fewer workers")                     \
+	X(LEFT_VCPU, "left a CPU of the guest's vCPUs")
 
 enum placement_reason {
 #define PLACEMENT_REASON_ENUM(name, text) PLACEMENT_REASON_##name,
@@ -59,6 +86,7 @@ struct placement_pair {
 	int worker_wanted;	/* operator: `queue set cpu=N` or queue_affinity edit, -1 = none */
 	int worker_now;		/* -1 = new */
 	uint32_t standing_us;	/* age of the oldest unserved work */
+	uint32_t rest_ms;	/* since its last move, 0 = unknown or long ago: the hysteresis against evidence that flaps */
 };
 
 struct placement_input {
@@ -79,11 +107,20 @@ struct placement_choice {
 
 /* A pair moves for pay only if that takes at least this much load off the fuller worker. */
 #define PLACEMENT_HYSTERESIS_PERMILLE 200
+#define PLACEMENT_FULL_PERMILLE 900	/* no air left: a worker this busy gets pairs last */
+#define PLACEMENT_ROOM_PERMILLE 700	/* a pair that goes home, or leaves a vCPU, may fill a worker this far */
+#define PLACEMENT_BUSY_PERMILLE 500	/* busy enough for a pair to be standing because of others */
+#define PLACEMENT_IDLE_PERMILLE 50	/* under this: a worker that sleeps, as good as */
+#define PLACEMENT_TRICKLE_PERMILLE 50
+#define PLACEMENT_STANDING_US 10
+#define PLACEMENT_REST_MS 1000
 
 /**
  * placement_compute() - choose a worker for every pair
  * @choices: pair_count of them, filled
  * Deterministic: same input, same output. Stable: without a reason to move, a pair stays.
+ * busy_permille and load_permille are to be of one interval, later than the last move. Workers beyond VL_WORKERS_MAX get nothing.
+ * About 35 KiB of stack; time in pairs x workers.
  * Return: how many pairs changed worker (new ones included).
  */
 unsigned placement_compute(const struct placement_input *input, struct placement_choice *choices);

@@ -195,20 +195,6 @@ int topology_device_node(const char *ifname)
 	return topology_device_node_from(SYSFS, ifname);
 }
 
-int topology_cpu_node(const struct topology *topology, int cpu)
-{
-	return cpu >= 0 && cpu < CPUS_MAX ? topology->cpus[cpu].node : -1;
-}
-
-unsigned topology_distance(const struct topology *topology, int from, int to)
-{
-	if (from < 0 || to < 0 || from >= VL_NODES_MAX || to >= VL_NODES_MAX)
-		return TOPOLOGY_DISTANCE_UNKNOWN;
-	if (from == to)
-		return TOPOLOGY_DISTANCE_LOCAL;
-	return topology->distance[from][to] ? topology->distance[from][to] : TOPOLOGY_DISTANCE_UNKNOWN;
-}
-
 int topology_nearest_node(const struct topology *topology, int node, const struct cpulist *cpus)
 {
 	unsigned best_distance = 0;

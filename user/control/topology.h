@@ -45,10 +45,20 @@ int topology_device_node(const char *ifname);
 int topology_device_node_from(const char *sysfs, const char *ifname);
 
 /* Node of a CPU; -1 if it has none or @cpu is no CPU. */
-int topology_cpu_node(const struct topology *topology, int cpu);
+static inline int topology_cpu_node(const struct topology *topology, int cpu)
+{
+	return cpu >= 0 && cpu < CPUS_MAX ? topology->cpus[cpu].node : -1;
+}
 
 /* TOPOLOGY_DISTANCE_LOCAL from a node to itself, TOPOLOGY_DISTANCE_UNKNOWN where nothing is known. */
-unsigned topology_distance(const struct topology *topology, int from, int to);
+static inline unsigned topology_distance(const struct topology *topology, int from, int to)
+{
+	if (from < 0 || to < 0 || from >= VL_NODES_MAX || to >= VL_NODES_MAX)
+		return TOPOLOGY_DISTANCE_UNKNOWN;
+	if (from == to)
+		return TOPOLOGY_DISTANCE_LOCAL;
+	return topology->distance[from][to] ? topology->distance[from][to] : TOPOLOGY_DISTANCE_UNKNOWN;
+}
 
 /* The node nearest to @node (itself first) that has a CPU in @cpus; -1 if none. Ties: the lower number, so an unknown @node
  * gives the lowest. */
