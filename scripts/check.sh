@@ -23,10 +23,10 @@ sum() { awk '{ n += $1 } END { print n + 0 }'; }
 # Adds what cmocka and pytest report in a log. Nothing is counted that does not say so itself.
 count() {
 	local log=$1 status=$2 p f s
-	p=$({ grep -oP '^\[  PASSED  \] \K[0-9]+' "$log"; summary "$log" | grep -oP '[0-9]+(?= passed)'; } | sum)
-	f=$({ grep -oP '^\[  FAILED  \] \K[0-9]+(?= test)' "$log"; summary "$log" | grep -oP '[0-9]+(?= (failed|error))'
+	p=$({ grep -oP '\[  PASSED  \] \K[0-9]+(?= test)' "$log"; summary "$log" | grep -oP '[0-9]+(?= passed)'; } | sum)
+	f=$({ grep -oP '\[  FAILED  \] \K[0-9]+(?= test)' "$log"; summary "$log" | grep -oP '[0-9]+(?= (failed|error))'
 		grep -c '^DIED ' "$log"; } | sum)
-	s=$({ grep -oP '^\[  SKIPPED \] \K[0-9]+(?= test)' "$log"; summary "$log" | grep -oP '[0-9]+(?= skipped)'; } | sum)
+	s=$({ grep -oP '\[  SKIPPED \] \K[0-9]+(?= test)' "$log"; summary "$log" | grep -oP '[0-9]+(?= skipped)'; } | sum)
 	# A stage that failed without naming a test is one failure: of the build, or of the runner.
 	if [ "$status" -ne 0 ] && [ "$f" -eq 0 ]; then f=1; fi
 	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
 # Builds the test guest's initramfs: busybox, the kernel package's virtio and VLAN modules, ethtool, agent and xfer.
-#   make-initramfs.sh OUTPUT [EXTRA-BINARY ...]   extra binaries come with their libraries
+#   make-initramfs.sh OUTPUT [PROGRAM ...]   further programs come to /bin with their libraries
+#   MODULES="NAME ..."                       further kernel modules, loaded at boot
+#   FILES="SOURCE:TARGET ..."                further files
 # Prints nothing. Uncompressed on purpose: decompression is the slow part under emulation.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -36,7 +38,11 @@ for tool in agent xfer; do
 	"${CC:-gcc}" -static -O2 -Wall -Wextra -Werror -D_GNU_SOURCE -o "$root/bin/$tool" "$here/$tool.c"
 done
 
-for module in virtio_pci virtio_net 8021q; do
+for pair in ${FILES:-}; do
+	install -D "${pair%%:*}" "$root/${pair#*:}"
+done
+
+for module in virtio_pci virtio_net 8021q ${MODULES:-}; do
 	modprobe -S "$version" --show-depends "$module"
 done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r path; do
 	name=$(basename "$path")

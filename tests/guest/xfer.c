@@ -280,7 +280,9 @@ static int udp_send(const char *address, const char *port, uint64_t count, doubl
 	int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	static char buffer[65536];
 	double start = seconds();
+	int one = 1;
 
+	setsockopt(fd, SOL_SOCKET, SO_BROADCAST, &one, sizeof(one));
 	if (fd < 0 || connect(fd, (struct sockaddr *)&to, length))
 		return fail("connect");
 	if (size < sizeof(struct datagram))

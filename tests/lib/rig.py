@@ -67,6 +67,21 @@ def mount_bpffs():
         sh("mount -t bpf bpf /sys/fs/bpf")
 
 
+def subnet():
+    """The first three octets of a network for tests (198.18.0.0/15, RFC 2544) that nobody here uses yet."""
+    for _ in range(512):
+        number = (os.getpid() * 7 + next(_numbers)) % 512
+        prefix = f"198.{18 + number // 256}.{number % 256}"
+        if f"{prefix}." not in sh(["ip", "-4", "addr", "show"]):
+            return prefix
+    raise RigError("all of 198.18.0.0/15 is in use here")
+
+
+def free_port():
+    """A TCP and UDP port for a server of this process."""
+    return 20000 + (os.getpid() * 16 + next(_numbers)) % 12000
+
+
 class Namespace:
     def __init__(self, rig):
         self.name = unique("w")
@@ -100,7 +115,8 @@ class Wire:
                 run(f"echo 1 > /proc/sys/net/ipv6/conf/{end}/disable_ipv6")
             run(f"ip link set {end} up")
         # A veth hands on checksums that nobody has computed yet; real wires don't. And without a queue a full ring loses frames.
-        far.sh(f"ethtool -K {self.peer} tx off && tc qdisc add dev {self.peer} root pfifo")
+        # VLAN tags likewise travel beside the frame; on a wire they are in it.
+        far.sh(f"ethtool -K {self.peer} tx off txvlan off && tc qdisc add dev {self.peer} root pfifo")
         self.ifindex = int(sh(f"cat /sys/class/net/{self.uplink}/ifindex"))
         self.mac = sh(f"cat /sys/class/net/{self.uplink}/address").strip()
         self.peer_mac = far.sh(["ip", "-j", "link", "show", self.peer])
@@ -220,6 +236,7 @@ class Rig:
 
     def __init__(self):
         self.actions = []
+        self.daemons = []
         self.directory = tempfile.mkdtemp(prefix="vhostlane-test.")
         self.undo(lambda: shutil.rmtree(self.directory, ignore_errors=True))
         atexit.register(self.close)
@@ -265,7 +282,10 @@ class Rig:
             sh(["ip", "link", "del", link], check=False)
 
     def daemon(self, *arguments, **options):
-        return Daemon(self, *arguments, **options)
+        start = options.pop("start", True)
+        daemon = Daemon(self, *arguments, start=False, **options)
+        self.daemons.append(daemon)
+        return daemon.start() if start else daemon
 
     def background(self, command, namespace=None):
         """A process that is killed at the end."""
