@@ -30,6 +30,7 @@
 	X(DROP_FROM_GUEST_UPLINK_FULL, "from_guest_uplink_full", 1)                                            \
 	X(DROP_FROM_GUEST_SOURCE, "from_guest_source_invalid", 1)    /* multicast or zero source address */    \
 	X(DROP_FROM_GUEST_HEADER, "from_guest_bad_header", 1)	     /* asks for an offload not negotiated */  \
+	X(DROP_FROM_GUEST_HOST_FULL, "from_guest_host_full", 1)	     /* host link could not take it */         \
 	X(DROP_VLAN, "vlan_mismatch", 1)			     /* a tag where none is allowed */
 
 enum port_counter {
@@ -51,29 +52,31 @@ static inline void counter_add(struct port_counters *c, enum port_counter which,
 }
 
 /* What a worker did; one writer (that worker). */
-#define WORKER_COUNTERS(X)                                                                        \
-	X(ROUNDS, "rounds")			/* turns of the loop */                           \
-	X(POLLS, "polls")			/* rings and lanes looked at */                   \
-	X(HITS, "hits")				/* polls that found work */                       \
-	X(SLEEPS, "sleeps")                                                                       \
-	X(WAKE_KICK, "kicks_received")                                                            \
-	X(WAKE_LANE, "lane_wakeups")                                                              \
-	X(WAKE_CONTROL, "control_wakeups")                                                        \
-	X(NS_BUSY, "ns_busy")                                                                     \
-	X(NS_POLLING, "ns_polling")                                                               \
-	X(NS_ASLEEP, "ns_asleep")                                                                 \
-	X(FRAMES_FROM_LANES, "frames_from_lanes")                                                 \
-	X(FRAMES_FROM_RINGS, "frames_from_rings")                                                 \
-	X(DROP_LANE_UNKNOWN, "lane_no_port")	/* dropped: came up a lane, for no port */        \
-	X(DROP_LANE_SHORT, "lane_frame_short")	/* dropped: shorter than an Ethernet header */    \
-	X(LANE_STRAYS, "lane_strays")		/* delivered for a pair that another worker owns */
+#define WORKER_COUNTERS(X)                                                                                       \
+	X(ROUNDS, "rounds", 0)		       /* turns of the loop */                                           \
+	X(POLLS, "polls", 0)		       /* rings and lanes looked at */                                   \
+	X(HITS, "hits", 0)		       /* polls that found work */                                       \
+	X(SLEEPS, "sleeps", 0)                                                                                   \
+	X(WAKE_KICK, "kicks_received", 0)                                                                        \
+	X(WAKE_LANE, "lane_wakeups", 0)                                                                          \
+	X(WAKE_CONTROL, "control_wakeups", 0)                                                                    \
+	X(NS_BUSY, "ns_busy", 0)                                                                                 \
+	X(NS_POLLING, "ns_polling", 0)                                                                           \
+	X(NS_ASLEEP, "ns_asleep", 0)                                                                             \
+	X(FRAMES_FROM_LANES, "frames_from_lanes", 0)                                                             \
+	X(FRAMES_FROM_RINGS, "frames_from_rings", 0)                                                             \
+	X(LANE_STRAYS, "lane_strays", 0)       /* delivered for a pair that another worker owns */               \
+	X(LEARN_DELAYED, "learn_delayed", 0)   /* learn requests put off: too many in flight */                  \
+	X(DROP_LANE_UNKNOWN, "lane_no_port", 1)	 /* came up a lane, for no port */                               \
+	X(DROP_LANE_SHORT, "lane_frame_short", 1) /* shorter than an Ethernet header */
 
 enum worker_counter {
-#define WORKER_COUNTER_ENUM(name, text) WORKER_##name,
+#define WORKER_COUNTER_ENUM(name, text, drop) WORKER_##name,
 	WORKER_COUNTERS(WORKER_COUNTER_ENUM)
 #undef WORKER_COUNTER_ENUM
 	WORKER_COUNTER_COUNT
 };
 extern const char *const worker_counter_names[WORKER_COUNTER_COUNT];
+extern const uint8_t worker_counter_is_drop[WORKER_COUNTER_COUNT];
 
 #endif

@@ -10,6 +10,7 @@
 #define VHOSTLANE_DATAPATH_PLAN_H
 
 #include <ck_spinlock.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,23 +27,27 @@ struct port;
 
 /* One queue pair of one port: two rings. from_guest: the owner's. to_guest: whoever holds the lock. */
 struct queue_pair {
+	/* Written by control while workers do not see the pair. */
 	struct port *port;
 	uint16_t index;
-	int kick_fd;		      /* from_guest's kick, -1 = the guest does not kick: polled. Set while withdrawn */
-	int to_guest_kick_fd;	      /* the guest gave buffers */
-	_Atomic uint32_t busy_poll_us;/* 0 = never, BUSY_POLL_ALWAYS; written by control, read by the owner */
-	_Atomic uint32_t cpu_worker;  /* worker that owns it now (for display) */
-	_Atomic uint64_t waiting_since_ns; /* 0, or since when work stands unserved */
-	_Atomic uint64_t busy_ns;	   /* time its owner spent on it; written by the owner */
-	uint64_t last_destination;	   /* owner: last forwarding key looked up ... */
-	int32_t last_port;		   /* ... and its result, valid for table */
-	const struct forwarding *last_table;
-	uint64_t last_source;		   /* owner: last source key found to be in order, valid for table */
-	const struct forwarding *last_source_table;
+	int from_guest_kick_fd; /* -1 = the guest does not kick: polled */
+	int to_guest_kick_fd;	/* the guest gave buffers; nobody waits for it: frames are not held back for buffers */
 
+	/* Written by control at any time, read by workers. */
+	_Atomic uint32_t busy_poll_us; /* 0 = never, BUSY_POLL_ALWAYS */
+	_Atomic int worker;	       /* whose share it is in, -1 = nobody's */
+
+	/* Written by workers, read by control. */
+	_Atomic bool fault_reported;
+	_Atomic uint64_t busy_ns; /* time its owner spent on it */
+
+	/* The owner's memory of the last source address it judged; valid within that plan only. */
+	uint64_t last_source;
+	uint64_t last_source_generation;
+
+	struct ring from_guest;
 	ck_spinlock_t to_guest_lock CACHE_ALIGNED;
 	struct ring to_guest;
-	struct ring from_guest;
 };
 
 /* One guest's device, as the workers see it. Made by control; lives until a grace period after its removal. */
@@ -51,8 +56,7 @@ struct port {
 	uint16_t domain;
 	uint16_t vlan; /* access VLAN: tag put on what comes from the guest, taken off what goes to it; 0 = frames as they are */
 	uint16_t queue_pairs; /* allocated pairs */
-	bool learns;	      /* addresses are learned from what it sends (no MAC configured) */
-	uint8_t mac[6];	      /* configured; zero if it learns */
+	_Atomic bool learns;  /* addresses are learned from what it sends (no MAC configured) */
 	char name[32];
 	struct queue_pair **pairs;
 	struct port_counters *counters; /* [worker], VL_WORKERS_MAX of them */
@@ -61,23 +65,23 @@ struct port {
 
 /* How a plan sees a port: what may be used now. */
 struct port_view {
-	struct port *port;	     /* NULL = no such port */
-	uint16_t receiving;	     /* entries of to_guest[] */
-	struct queue_pair **to_guest;/* pairs whose to_guest ring runs, by pair index order */
+	struct port *port;  /* NULL = no such port */
+	uint16_t receiving; /* pairs whose to_guest ring runs; 0 = port is down */
+	/* One slot a pair of the port (queue_pairs of them), so that a flow's pair is one look-up: a pair that does not
+	 * receive is stood in for by one that does. Unused when receiving is 0. */
+	struct queue_pair **slots;
 };
 
 struct plan_share { /* one worker's */
 	uint32_t pair_count;
 	struct queue_pair **pairs; /* whose from_guest ring runs and which this worker serves */
-	uint32_t pair_sleep_count; /* pairs whose to_guest kicks this worker wants: none today */
 };
 
 struct plan_domain {
-	const struct forwarding *forwarding;
-	int16_t uplink;		/* index of lane_port[] in a worker's device table; -1 = no uplink */
-	int16_t host_link;	/* likewise, -1 = none. With several nodes: the one that floods; per worker see worker.h */
+	struct forwarding *forwarding; /* the plan's own */
+	bool has_uplink;
 	uint16_t flood_count;
-	uint16_t *flood_ports;	/* ids of receiving ports of the domain */
+	uint16_t *flood_ports; /* ids of the domain's receiving ports */
 };
 
 struct plan {
@@ -88,10 +92,9 @@ struct plan {
 	struct plan_domain domains[DOMAINS_MAX];
 	uint32_t worker_count;
 	struct plan_share shares[VL_WORKERS_MAX];
-	void *storage; /* one block behind all the arrays above */
 };
 
-struct plan_source; /* see plan.c */
+/* Frees the plan with its tables and arrays; not what they point to. NULL is fine. */
 void plan_free(struct plan *plan);
 
 #endif

@@ -18,10 +18,9 @@
 
 struct worker;
 
-/* A device as one worker sees it. */
+/* A device that workers receive from and send to. */
 struct worker_device {
 	struct lane_device *device;
-	struct lane_port *port; /* this worker's */
 	uint16_t domain;
 	bool is_uplink;
 	int node;
@@ -37,6 +36,7 @@ struct learn_request {
 struct worker_setup {
 	unsigned index;
 	int cpu;		      /* -1 = not pinned */
+	int node;		      /* NUMA node of the CPU, -1 = unknown: where its memory is put */
 	struct plan *_Atomic *plan;   /* the published pointer */
 	const struct worker_device *devices; /* copied */
 	unsigned device_count;
@@ -45,26 +45,40 @@ struct worker_setup {
 
 /* Starts the thread. Named vhostlane-wN. Return: NULL with *error. */
 struct worker *worker_start(const struct worker_setup *setup, struct error *error);
-/* Ends the thread and frees; its share of the plan must be empty and its lanes not closed before. */
+/* Ends the thread and frees; its share of the plan must be empty. Lanes are closed after it. NULL is fine. */
 void worker_stop(struct worker *worker);
 
-/* Wakes it so that it adopts a new plan now. Any thread. */
+/* --- control thread ------------------------------------------------------------------------------------------------ */
+
+/* Wakes it so that it adopts a new plan now. */
 void worker_wake(struct worker *worker);
 
-/* Control: has the worker adopted this generation (or is it asleep with it)? */
-uint64_t worker_generation(const struct worker *worker);
+/* A kick descriptor of a pair that enters or leaves this worker's share. Taken out before the descriptor is closed. */
+int worker_watch_kick(struct worker *worker, int kick_fd);
+void worker_unwatch_kick(struct worker *worker, int kick_fd);
+
+/*
+ * Moving a pair without reordering a flow: the new owner's lanes are held, steering is changed, the old owner drains
+ * what it got before the change, then the hold ends. A held worker goes on serving rings.
+ */
+void worker_hold_lanes(struct worker *worker, bool hold);
+/* Asks for a round that finds all lanes empty; worker_drained() tells when it was. Not while held. */
+void worker_drain_request(struct worker *worker);
+bool worker_drained(const struct worker *worker);
 
 int worker_cpu(const struct worker *worker);
-int worker_move(struct worker *worker, int cpu, struct error *error); /* pins to another CPU */
-pid_t worker_tid(const struct worker *worker);
+int worker_node(const struct worker *worker);
+/* Pins it to another CPU. */
+int worker_move(struct worker *worker, int cpu, int node, struct error *error);
+int worker_tid(const struct worker *worker);
 bool worker_asleep(const struct worker *worker);
 uint64_t worker_counter(const struct worker *worker, enum worker_counter which);
 struct lane_port *worker_lane_port(const struct worker *worker, unsigned device);
 
-/* Control takes one learn request. Return: false if none waits. */
+/* Takes one learn request. Return: false if none waits. */
 bool worker_take_learn(struct worker *worker, struct learn_request *request);
 
-/* Control, every 100 ms: a worker stuck in a call descriptor's write() is interrupted and the ring faulted. */
+/* Every 100 ms: a worker stuck in a call descriptor's write() is interrupted; the ring then faults (CALL_BLOCKED). */
 void worker_watchdog(struct worker *worker);
 
 #endif

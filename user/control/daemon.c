@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "control/daemon.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "control/engine.h"
+#include "control/methods.h"
+#include "control/ports.h"
+#include "control/publisher.h"
+
+#define AFFINITY_POLL_NS 200000000ull /* how soon an edit of queue_affinity is seen */
+#define WATCHDOG_NS 100000000ull
+
+/* --- what the loop does -------------------------------------------------------------------------------------------- */
+
+static void on_signal(void *context, int fd, uint32_t events)
+{
+	struct engine *engine = context;
+	struct signalfd_siginfo info;
+
+	if (read(fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	log_info("%s: stopping", strsignal((int)info.ssi_signo));
+	event_loop_stop(engine->loop);
+}
+
+static void on_worker_news(void *context, int fd, uint32_t events)
+{
+	uint64_t count;
+
+	if (read(fd, &count, sizeof(count)) == sizeof(count))
+		ports_handle_worker_news(context);
+}
+
+static void on_affinity_timer(void *context)
+{
+	publisher_read_affinity(context);
+}
+
+static void on_watchdog(void *context)
+{
+	struct engine *engine = context;
+
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		worker_watchdog(engine->workers[w]);
+}
+
+/* --- start --------------------------------------------------------------------------------------------------------- */
+
+static int open_signals(struct engine *engine, struct error *error)
+{
+	sigset_t set;
+	int fd;
+
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+	if (fd < 0)
+		return error_set(error, -errno, "signals: %s; raise the limit of open files (ulimit -n)", strerror(errno));
+	return event_loop_add(engine->loop, fd, EPOLLIN, on_signal, engine, error) ? 0 : error->code;
+}
+
+static int open_worker_news(struct engine *engine, struct error *error)
+{
+	engine->worker_event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (engine->worker_event_fd < 0)
+		return error_set(error, -errno, "workers: no descriptor: %s; raise the limit of open files (ulimit -n)", strerror(errno));
+	if (!event_loop_add(engine->loop, engine->worker_event_fd, EPOLLIN, on_worker_news, engine, error))
+		return error->code;
+	return guest_memory_guard_install(engine->worker_event_fd);
+}
+
+/* One descriptor a lane, six a queue pair, and some: the soft limit must not be what ends a busy host's growth. */
+static void raise_limits(void)
+{
+	struct rlimit limit;
+
+	if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	/* One arena: workers do not allocate, and more arenas are only memory never given back. */
+	mallopt(M_ARENA_MAX, 1);
+}
+
+static int choose_cpus(struct engine *engine, struct cpulist *cpus, struct error *error)
+{
+	int result = config_resolve_cpus(engine->config, cpus, error);
+
+	if (result)
+		return result;
+	if (cpulist_count(cpus) > VL_WORKERS_MAX)
+		return error_set(error, -E2BIG, "workers.cpus: %u CPUs: more than %d workers; name fewer CPUs with --cpus", cpulist_count(cpus),
+				 VL_WORKERS_MAX);
+	return 0;
+}
+
+static uint64_t nodes_of(const struct engine *engine, const struct cpulist *cpus)
+{
+	uint64_t nodes = 0;
+
+	for (int cpu = cpulist_next(cpus, 0); cpu >= 0; cpu = cpulist_next(cpus, (unsigned)cpu + 1)) {
+		const int node = engine->topology.cpus[cpu].node;
+
+		nodes |= 1ull << (node < 0 ? 0 : node);
+	}
+	return nodes ? nodes : 1;
+}
+
+static void add_device(struct engine *engine, struct lane_device *device, unsigned domain, bool is_uplink, int node)
+{
+	engine->devices[engine->device_count++] = (struct worker_device){
+		.device = device,
+		.domain = (uint16_t)domain,
+		.is_uplink = is_uplink,
+		.node = node,
+	};
+}
+
+static int open_uplinks(struct engine *engine, const struct cpulist *cpus, struct error *error)
+{
+	const uint64_t nodes = nodes_of(engine, cpus);
+
+	for (unsigned i = 0; i < engine->config->uplink_count; i++) {
+		const struct uplink_setup setup = {
+			.config = engine->config->uplinks[i],
+			.workers = cpulist_count(cpus),
+			.nodes = nodes,
+		};
+		struct uplink *uplink = uplink_open(&setup, error);
+
+		if (!uplink)
+			return error->code;
+		engine->uplinks[engine->uplink_count++] = uplink;
+		add_device(engine, uplink_device(uplink), i, true, uplink_info(uplink)->node);
+		for (unsigned node = 0; node < VL_NODES_MAX; node++) {
+			struct host_link *link = uplink_host_link(uplink, node);
+
+			if (!link)
+				continue;
+			if (engine->device_count == WORKER_DEVICES_MAX)
+				return error_set(error, -E2BIG, "uplink %s: more than %d uplinks and host links together; use fewer uplinks or nodes (--cpus)",
+						 setup.config.ifname, WORKER_DEVICES_MAX);
+			add_device(engine, host_link_device(link), i, false, (int)node);
+		}
+	}
+	return 0;
+}
+
+static int start_workers(struct engine *engine, const struct cpulist *cpus, struct error *error)
+{
+	for (int cpu = cpulist_next(cpus, 0); cpu >= 0; cpu = cpulist_next(cpus, (unsigned)cpu + 1)) {
+		const struct worker_setup setup = {
+			.index = engine->worker_count,
+			.cpu = engine->config->pin ? cpu : -1,
+			.node = engine->topology.cpus[cpu].node,
+			.plan = &engine->plan,
+			.devices = engine->devices,
+			.device_count = engine->device_count,
+			.control_fd = engine->worker_event_fd,
+		};
+		struct worker *worker = worker_start(&setup, error);
+
+		if (!worker)
+			return error->code;
+		engine->workers[engine->worker_count++] = worker;
+	}
+	return 0;
+}
+
+static int add_ports(struct engine *engine, struct error *error)
+{
+	for (unsigned i = 0; i < engine->config->port_count; i++)
+		if (ports_add(engine, &engine->config->ports[i], error))
+			return error->code;
+	return 0;
+}
+
+static int start(struct engine *engine, struct error *error)
+{
+	struct cpulist cpus;
+	char text[256];
+
+	raise_limits();
+	if (topology_read(&engine->topology, error) || choose_cpus(engine, &cpus, error))
+		return error->code;
+	engine->loop = event_loop_create(error);
+	if (!engine->loop || open_signals(engine, error) || open_worker_news(engine, error))
+		return error->code;
+	engine->control = control_socket_open(engine->loop, engine->config->control, engine_methods, engine_method_count, engine, error);
+	if (!engine->control || open_uplinks(engine, &cpus, error) || publisher_open(engine, error) || start_workers(engine, &cpus, error) ||
+	    add_ports(engine, error))
+		return error->code;
+	if (!event_loop_timer(engine->loop, WATCHDOG_NS, 1, on_watchdog, engine, error))
+		return error->code;
+	if (engine->uplink_count && !event_loop_timer(engine->loop, AFFINITY_POLL_NS, 1, on_affinity_timer, engine, error))
+		return error->code;
+	for (unsigned i = 0; i < engine->uplink_count; i++)
+		uplink_start(engine->uplinks[i]);
+	log_info("%u workers on CPUs %s, policy %s%s", engine->worker_count, cpulist_format(&cpus, text, sizeof(text)),
+		 placement_policy_names[engine->config->policy], engine->config->pin ? "" : ", not pinned");
+	return 0;
+}
+
+/* --- stop ---------------------------------------------------------------------------------------------------------- */
+
+static void stop(struct engine *engine)
+{
+	for (unsigned i = 0; i < engine->uplink_count; i++)
+		uplink_stop(engine->uplinks[i]);
+	ports_remove_all(engine);
+	while (engine->worker_count)
+		worker_stop(engine->workers[--engine->worker_count]);
+	publisher_close(engine);
+	while (engine->uplink_count)
+		uplink_close(engine->uplinks[--engine->uplink_count]);
+	if (engine->control)
+		control_socket_close(engine->control);
+	if (engine->loop)
+		event_loop_free(engine->loop);
+	if (engine->announce_fd >= 0)
+		close(engine->announce_fd);
+	if (engine->worker_event_fd >= 0)
+		close(engine->worker_event_fd);
+}
+
+int daemon_run(struct config *config, struct error *error)
+{
+	struct engine *engine = calloc(1, sizeof(*engine));
+	int result;
+
+	if (!engine)
+		return error_set(error, -ENOMEM, "daemon: out of memory; free some memory");
+	engine->config = config;
+	engine->start_ns = now_ns();
+	engine->announce_fd = engine->worker_event_fd = -1;
+	result = start(engine, error);
+	if (!result) {
+		puts("ready");
+		fflush(stdout);
+		sd_notify(0, "READY=1");
+		event_loop_run(engine->loop);
+		sd_notify(0, "STOPPING=1");
+	}
+	stop(engine);
+	free(engine);
+	return result;
+}

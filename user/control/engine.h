@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The daemon's state, as the control rooms share it: daemon.c makes and ends it, ports.c owns the ports, publisher.c the
+ * plan, methods.c shows it. Control thread only, but for *plan, which workers read.
+ */
+#ifndef VHOSTLANE_CONTROL_ENGINE_H
+#define VHOSTLANE_CONTROL_ENGINE_H
+
+#include "control/config.h"
+#include "control/control_socket.h"
+#include "control/event_loop.h"
+#include "control/placement.h"
+#include "control/uplink.h"
+#include "control/vhost_user.h"
+#include "datapath/plan.h"
+#include "datapath/worker.h"
+
+/*
+ * Addresses of one port. Learned ones stay until the port goes down: an edge switch floods nothing it does not know, so a quiet guest
+ * that were forgotten could not be reached. When the table is full, further ones are refused and counted.
+ */
+#define ADDRESSES_PER_PORT 64
+
+struct address {
+	uint8_t mac[6];
+	uint16_t vlan;
+	bool learned; /* false: from the configuration */
+};
+
+/* What control knows of a queue pair beside what the workers see. */
+struct managed_pair {
+	struct queue_pair *pair;
+	int worker;	   /* its place, -1 = none yet */
+	int worker_wanted; /* operator's order, -1 = none */
+	enum placement_reason reason;
+	uint32_t generation; /* of its place: raised by each move */
+	int watched_by;	     /* worker that watches its kick descriptor, -1 = none */
+	int watched_fd;
+	struct vl_queue_value published; /* what queue_affinity holds */
+	bool is_published;
+};
+
+struct managed_port {
+	struct engine *engine;
+	struct config_port config;
+	struct port *port;
+	struct vhost_user_session *session;
+	struct managed_pair *pairs;	/* config.queues of them */
+	uint64_t withdrawn[(2 * VL_QUEUE_PAIRS_MAX + 63) / 64]; /* rings that the session is changing */
+	unsigned address_count;
+	struct address addresses[ADDRESSES_PER_PORT];
+	unsigned published_count; /* addresses as they stand in the map `ports` */
+	struct vl_port_key published_keys[ADDRESSES_PER_PORT];
+	struct vl_port_value published_value;
+	uint32_t *private_steering; /* flow_steering without an uplink */
+};
+
+struct engine {
+	struct config *config;
+	struct event_loop *loop;
+	struct control_socket *control;
+	struct topology topology;
+	uint64_t start_ns;
+
+	unsigned uplink_count;
+	struct uplink *uplinks[DOMAINS_MAX]; /* index = domain */
+	unsigned device_count;
+	struct worker_device devices[WORKER_DEVICES_MAX];
+
+	unsigned worker_count;
+	struct worker *workers[VL_WORKERS_MAX];
+	int worker_event_fd; /* workers write it */
+
+	struct managed_port *ports[VL_PORTS_MAX]; /* index = port id */
+	struct plan *_Atomic plan;
+	uint64_t generation;
+	uint32_t place_generation; /* last value given to queue_affinity */
+	int announce_fd;	   /* packet socket, -1 = none yet */
+};
+
+/* Bit of a ring in managed_port.withdrawn. */
+static inline bool ring_is_withdrawn(const struct managed_port *mp, unsigned ring)
+{
+	return mp->withdrawn[ring / 64] >> (ring % 64) & 1;
+}
+
+static inline unsigned domain_count(const struct engine *engine)
+{
+	return engine->uplink_count ? engine->uplink_count : 1;
+}
+
+static inline struct uplink *uplink_of(const struct engine *engine, const struct managed_port *mp)
+{
+	return mp->port->domain < engine->uplink_count ? engine->uplinks[mp->port->domain] : NULL;
+}
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "control/methods.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/methods_show.h"
+#include "control/ports.h"
+#include "control/publisher.h"
+#include "vhostlane/control_abi.h"
+
+/* --- parameters ---------------------------------------------------------------------------------------------------- */
+
+/* A parameter as the text that the tables of config.h take. Return: NULL if absent or of another type. */
+static const char *text_of(json_t *value, char *buffer, size_t size)
+{
+	if (json_is_string(value))
+		return json_string_value(value);
+	if (!json_is_integer(value))
+		return NULL;
+	snprintf(buffer, size, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+	return buffer;
+}
+
+static const char *required_text(json_t *params, const char *key, char *buffer, size_t size, struct error *error)
+{
+	const char *text = text_of(json_object_get(params, key), buffer, size);
+
+	if (!text)
+		error_set(error, -EINVAL, "parameter %s: missing or neither text nor number; give it", key);
+	return text;
+}
+
+static struct managed_port *port_param(struct engine *engine, json_t *params, const char *key, struct error *error)
+{
+	char buffer[32];
+	const char *name = required_text(params, key, buffer, sizeof(buffer), error);
+
+	return name ? ports_find(engine, name, error) : NULL;
+}
+
+static int pair_param(const struct managed_port *mp, json_t *params, unsigned *pair, struct error *error)
+{
+	char buffer[32];
+	const char *text = required_text(params, "pair", buffer, sizeof(buffer), error);
+	uint64_t number;
+
+	if (!text)
+		return error->code;
+	if (!number_parse(text, 0, mp->config.queues - 1, &number))
+		return error_set(error, -EINVAL, "queue %s/%s: the port has pairs 0 to %u; name one of them", mp->config.name, text,
+				 mp->config.queues - 1);
+	*pair = (unsigned)number;
+	return 0;
+}
+
+/* --- methods ------------------------------------------------------------------------------------------------------- */
+
+static json_t *method_status(void *context, json_t *params, struct error *error)
+{
+	const struct engine *engine = context;
+	unsigned ports = 0;
+
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		ports += engine->ports[id] != NULL;
+	return json_pack("{ss si sf ss sb sI si si si ss}", "version", VHOSTLANE_VERSION, "pid", (int)getpid(), "uptime_s",
+			 (double)(now_ns() - engine->start_ns) / 1e9, "policy", placement_policy_names[engine->config->policy], "pin",
+			 engine->config->pin, "generation", (json_int_t)engine->generation, "ports", (int)ports, "workers",
+			 (int)engine->worker_count, "uplinks", (int)engine->uplink_count, "control", engine->config->control);
+}
+
+static json_t *method_port_list(void *context, json_t *params, struct error *error)
+{
+	const struct engine *engine = context;
+	json_t *list = json_array();
+
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		if (engine->ports[id])
+			json_array_append_new(list, show_port(engine->ports[id]));
+	return list;
+}
+
+static json_t *method_port_show(void *context, json_t *params, struct error *error)
+{
+	struct managed_port *mp = port_param(context, params, "name", error);
+
+	return mp ? show_port_in_full(mp) : NULL;
+}
+
+static json_t *method_port_add(void *context, json_t *params, struct error *error)
+{
+	struct engine *engine = context;
+	struct config_port config;
+	const char *key, *text;
+	char buffer[32];
+	json_t *value;
+
+	config_port_init(&config);
+	json_object_foreach(params, key, value) {
+		text = text_of(value, buffer, sizeof(buffer));
+		if (!text) {
+			error_set(error, -EINVAL, "port.add: %s: neither text nor number; give one of them", key);
+			return NULL;
+		}
+		if (config_port_set(&config, key, text, error))
+			return NULL;
+	}
+	if (config_check_port(&config, error) || ports_add(engine, &config, error))
+		return NULL;
+	return show_port(ports_find(engine, config.name, error));
+}
+
+static json_t *method_port_del(void *context, json_t *params, struct error *error)
+{
+	struct managed_port *mp = port_param(context, params, "name", error);
+
+	if (!mp)
+		return NULL;
+	ports_remove(context, mp);
+	return json_object();
+}
+
+static json_t *method_port_set(void *context, json_t *params, struct error *error)
+{
+	struct managed_port *mp = port_param(context, params, "name", error);
+	const char *key, *text;
+	char buffer[32];
+	json_t *value;
+
+	if (!mp)
+		return NULL;
+	json_object_foreach(params, key, value) {
+		if (!strcmp(key, "name"))
+			continue;
+		text = text_of(value, buffer, sizeof(buffer));
+		if (!text) {
+			error_set(error, -EINVAL, "port %s: %s: neither text nor number; give one of them", mp->config.name, key);
+			return NULL;
+		}
+		if (ports_set(context, mp, key, text, error))
+			return NULL;
+	}
+	return show_port(mp);
+}
+
+static json_t *method_queue_list(void *context, json_t *params, struct error *error)
+{
+	const struct engine *engine = context;
+	json_t *list = json_array();
+
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		for (unsigned i = 0; engine->ports[id] && i < engine->ports[id]->config.queues; i++)
+			json_array_append_new(list, show_pair(engine, engine->ports[id], i));
+	return list;
+}
+
+static json_t *method_queue_set(void *context, json_t *params, struct error *error)
+{
+	struct engine *engine = context;
+	struct managed_port *mp = port_param(engine, params, "port", error);
+	const char *cpu_text, *poll_text;
+	char cpu_buffer[32], poll_buffer[32];
+	uint32_t busy_poll_us = 0;
+	uint64_t cpu = 0;
+	unsigned pair;
+
+	if (!mp || pair_param(mp, params, &pair, error))
+		return NULL;
+	cpu_text = text_of(json_object_get(params, "cpu"), cpu_buffer, sizeof(cpu_buffer));
+	poll_text = text_of(json_object_get(params, "busy-poll-us"), poll_buffer, sizeof(poll_buffer));
+	if (!cpu_text && !poll_text) {
+		error_set(error, -EINVAL, "queue %s/%u: nothing to set; give cpu=N or busy-poll-us=N", mp->config.name, pair);
+		return NULL;
+	}
+	if (cpu_text && !number_parse(cpu_text, 0, CPUS_MAX - 1, &cpu)) {
+		error_set(error, -EINVAL, "queue %s/%u: cpu=%s: not a CPU number; give one from 0 to %d", mp->config.name, pair, cpu_text, CPUS_MAX - 1);
+		return NULL;
+	}
+	if (poll_text && config_parse_busy_poll(poll_text, &busy_poll_us, error))
+		return NULL;
+	if (cpu_text && publisher_order(engine, mp, pair, (int)cpu, error))
+		return NULL;
+	if (poll_text) {
+		atomic_store(&mp->pairs[pair].pair->busy_poll_us, busy_poll_us);
+		publisher_publish(engine);
+	}
+	return show_pair(engine, mp, pair);
+}
+
+static json_t *method_worker_list(void *context, json_t *params, struct error *error)
+{
+	const struct engine *engine = context;
+	json_t *list = json_array();
+
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		json_array_append_new(list, show_worker(engine, w));
+	return list;
+}
+
+static json_t *method_uplink_list(void *context, json_t *params, struct error *error)
+{
+	const struct engine *engine = context;
+	json_t *list = json_array();
+
+	for (unsigned u = 0; u < engine->uplink_count; u++)
+		json_array_append_new(list, show_uplink(engine, u));
+	return list;
+}
+
+static json_t *method_counters(void *context, json_t *params, struct error *error)
+{
+	return show_counters(context, json_is_true(json_object_get(params, "drops")));
+}
+
+const struct control_method engine_methods[] = {
+	{CONTROL_STATUS, method_status},	   {CONTROL_PORT_LIST, method_port_list},
+	{CONTROL_PORT_SHOW, method_port_show},	   {CONTROL_PORT_ADD, method_port_add},
+	{CONTROL_PORT_DEL, method_port_del},	   {CONTROL_PORT_SET, method_port_set},
+	{CONTROL_QUEUE_LIST, method_queue_list},   {CONTROL_QUEUE_SET, method_queue_set},
+	{CONTROL_WORKER_LIST, method_worker_list}, {CONTROL_UPLINK_LIST, method_uplink_list},
+	{CONTROL_COUNTERS, method_counters},
+};
+const unsigned engine_method_count = ARRAY_SIZE(engine_methods);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The ports: made, changed and removed at run time, with their sessions and addresses. Control thread only.
+ */
+#ifndef VHOSTLANE_CONTROL_PORTS_H
+#define VHOSTLANE_CONTROL_PORTS_H
+
+#include "control/engine.h"
+
+/* -EEXIST (name or socket), -ENOSPC (VL_PORTS_MAX), -ENODEV (uplink= names none of ours), or what the session says. */
+int ports_add(struct engine *engine, const struct config_port *config, struct error *error);
+
+/* Ends the session and frees the port; neighbours go on. */
+void ports_remove(struct engine *engine, struct managed_port *mp);
+void ports_remove_all(struct engine *engine);
+
+/* NULL with *error filled if there is none of that name. */
+struct managed_port *ports_find(struct engine *engine, const char *name, struct error *error);
+
+/* One key at run time: busy-poll-us (all pairs), node, mac, mtu (told at the next negotiation). Others need del and add. */
+int ports_set(struct engine *engine, struct managed_port *mp, const char *key, const char *value, struct error *error);
+
+/* Workers' news: addresses to learn, faults to look at. */
+void ports_handle_worker_news(struct engine *engine);
+
+uint64_t port_counter_sum(const struct managed_port *mp, enum port_counter which);
+
+#endif

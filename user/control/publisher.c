@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "control/publisher.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "datapath/grace.h"
+
+/* After steering changed, a frame that XDP steered by the old entry may still be on its way into its lane, for the rest of one NAPI
+ * poll at the longest. */
+#define STEERING_SETTLE_US 1000
+#define DRAIN_WAIT_US 100
+#define DRAIN_WAITS_MAX 500
+
+static bool pair_receives(const struct managed_port *mp, unsigned index)
+{
+	return !ring_is_withdrawn(mp, 2 * index) && vhost_user_ring_active(mp->session, 2 * index);
+}
+
+static bool pair_sends(const struct managed_port *mp, unsigned index)
+{
+	return !ring_is_withdrawn(mp, 2 * index + 1) && vhost_user_ring_active(mp->session, 2 * index + 1);
+}
+
+static bool pair_active(const struct managed_port *mp, unsigned index)
+{
+	return pair_receives(mp, index) || pair_sends(mp, index);
+}
+
+/* --- placement ----------------------------------------------------------------------------------------------------- */
+
+struct placed {
+	struct managed_port *mp;
+	unsigned index;
+};
+
+static unsigned count_pairs(const struct engine *engine)
+{
+	unsigned count = 0;
+
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		if (engine->ports[id])
+			count += engine->ports[id]->config.queues;
+	return count;
+}
+
+static void describe_pair(const struct managed_port *mp, unsigned index, struct placement_pair *out)
+{
+	const struct managed_pair *managed = &mp->pairs[index];
+
+	*out = (struct placement_pair){
+		.port = mp->port->id,
+		.index = (uint16_t)index,
+		.ring_node = -1,
+		.vcpu_node = -1,
+		.kick_cpu = -1,
+		.node_wanted = mp->config.node,
+		.worker_wanted = managed->worker_wanted,
+		.worker_now = managed->worker,
+	};
+}
+
+static void describe_workers(const struct engine *engine, struct placement_worker *workers)
+{
+	for (unsigned w = 0; w < engine->worker_count; w++) {
+		const int cpu = worker_cpu(engine->workers[w]);
+		const struct topology_cpu *place = cpu >= 0 ? &engine->topology.cpus[cpu] : NULL;
+
+		workers[w] = (struct placement_worker){
+			.cpu = cpu,
+			.node = worker_node(engine->workers[w]),
+			.usable = !place || (place->online && place->allowed),
+		};
+	}
+}
+
+/* Chooses a worker for every active pair. Return: count of entries in *placed and *choices (free both); 0 = none. */
+static unsigned choose_places(struct engine *engine, unsigned moves_max, struct placed **placed, struct placement_choice **choices)
+{
+	const unsigned room = count_pairs(engine);
+	struct placement_worker workers[VL_WORKERS_MAX];
+	struct placement_pair *pairs = calloc(room + 1, sizeof(*pairs));
+	struct placement_input input = {
+		.topology = &engine->topology,
+		.policy = engine->config->policy,
+		.workers_per_port = engine->config->workers_per_port,
+		.workers = workers,
+		.worker_count = engine->worker_count,
+		.pairs = pairs,
+		.moves_max = moves_max,
+	};
+
+	*placed = calloc(room + 1, sizeof(**placed));
+	*choices = calloc(room + 1, sizeof(**choices));
+	if (!pairs || !*placed || !*choices) {
+		log_error("placement: out of memory; pairs stay where they are");
+		free(pairs);
+		return 0;
+	}
+	describe_workers(engine, workers);
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
+		struct managed_port *mp = engine->ports[id];
+
+		for (unsigned i = 0; mp && i < mp->config.queues; i++) {
+			if (!pair_active(mp, i))
+				continue;
+			describe_pair(mp, i, &pairs[input.pair_count]);
+			(*placed)[input.pair_count++] = (struct placed){mp, i};
+		}
+	}
+	placement_compute(&input, *choices);
+	free(pairs);
+	return input.pair_count;
+}
+
+static void take_place(struct engine *engine, struct managed_pair *managed, const struct placement_choice *choice)
+{
+	if (managed->worker != choice->worker) {
+		managed->worker = choice->worker;
+		managed->generation = ++engine->place_generation;
+		managed->reason = choice->reason;
+	} else if (managed->reason == PLACEMENT_REASON_NONE) {
+		managed->reason = choice->reason;
+	}
+}
+
+/* Gives a place to pairs that have none; nobody serves them yet, so nothing has to be moved with care. */
+static void place_new_pairs(struct engine *engine)
+{
+	struct placed *placed;
+	struct placement_choice *choices;
+	const unsigned count = choose_places(engine, 0, &placed, &choices);
+
+	for (unsigned i = 0; i < count; i++) {
+		struct managed_pair *managed = &placed[i].mp->pairs[placed[i].index];
+
+		if (managed->worker < 0)
+			take_place(engine, managed, &choices[i]);
+	}
+	free(placed);
+	free(choices);
+}
+
+/* --- maps ---------------------------------------------------------------------------------------------------------- */
+
+static void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index)
+{
+	struct managed_pair *managed = &mp->pairs[index];
+	struct uplink *uplink = uplink_of(engine, mp);
+	const struct vl_queue_key key = {.port = mp->port->id, .queue_pair = index};
+	struct worker *w = managed->worker >= 0 ? engine->workers[managed->worker] : NULL;
+	struct vl_queue_value value;
+	int result;
+
+	if (!uplink)
+		return;
+	if (!w || !pair_active(mp, index)) {
+		if (managed->is_published)
+			bpf_set_affinity_delete(uplink_bpf(uplink), &key);
+		managed->is_published = false;
+		return;
+	}
+	value = (struct vl_queue_value){
+		.cpu = (uint32_t)worker_cpu(w),
+		.node = worker_node(w) < 0 ? 0 : (uint32_t)worker_node(w),
+		.worker = (uint32_t)managed->worker,
+		.generation = managed->generation,
+	};
+	if (managed->is_published && !memcmp(&value, &managed->published, sizeof(value)))
+		return;
+	result = bpf_set_affinity_put(uplink_bpf(uplink), &key, &value);
+	if (result)
+		log_error("port %s: queue_affinity refuses pair %u: %s; its frames go to the host's stack", mp->config.name, index, strerror(-result));
+	managed->published = value;
+	managed->is_published = result == 0;
+}
+
+static unsigned node_of_port(const struct engine *engine, const struct managed_port *mp, struct uplink *uplink)
+{
+	for (unsigned i = 0; i < mp->config.queues; i++) {
+		const int w = mp->pairs[i].worker;
+
+		if (w >= 0 && worker_node(engine->workers[w]) >= 0 && uplink_host_link(uplink, (unsigned)worker_node(engine->workers[w])))
+			return (unsigned)worker_node(engine->workers[w]);
+	}
+	for (unsigned node = 0; node < VL_NODES_MAX; node++)
+		if (uplink_host_link(uplink, node))
+			return node;
+	return 0;
+}
+
+static bool key_is_wanted(const struct managed_port *mp, const struct vl_port_key *key)
+{
+	for (unsigned i = 0; i < mp->address_count; i++)
+		if (!memcmp(mp->addresses[i].mac, key->mac, 6) && mp->addresses[i].vlan == key->vlan)
+			return true;
+	return false;
+}
+
+/* Makes `ports` say what the port's addresses are now, and how many pairs receive. */
+static void put_addresses(struct engine *engine, struct managed_port *mp, unsigned receiving_pairs)
+{
+	struct uplink *uplink = uplink_of(engine, mp);
+	struct vl_port_value value = {.port = mp->port->id, .queue_pairs = receiving_pairs, .flags = mp->config.vlan ? 0 : VL_PORT_TRUNK};
+
+	if (!uplink)
+		return;
+	value.node = node_of_port(engine, mp, uplink);
+	for (unsigned i = 0; i < mp->published_count; i++)
+		if (!key_is_wanted(mp, &mp->published_keys[i]))
+			bpf_set_port_delete(uplink_bpf(uplink), &mp->published_keys[i]);
+	for (unsigned i = 0; i < mp->address_count; i++) {
+		struct vl_port_key key = {.vlan = mp->addresses[i].vlan};
+		int result;
+
+		memcpy(key.mac, mp->addresses[i].mac, 6);
+		result = bpf_set_port_put(uplink_bpf(uplink), &key, &value);
+		if (result)
+			log_limited(LOG_LEVEL_ERROR, "port %s: the map `ports` refuses an address: %s; its frames go to the host's stack",
+				    mp->config.name, strerror(-result));
+		mp->published_keys[i] = key;
+	}
+	mp->published_count = mp->address_count;
+	mp->published_value = value;
+}
+
+/* Every bucket points at a pair that receives; buckets that already do are left to their flows. */
+static void repair_steering(struct managed_port *mp)
+{
+	uint32_t *steering = mp->port->flow_steering;
+	unsigned receiving[VL_QUEUE_PAIRS_MAX], count = 0;
+
+	for (unsigned i = 0; i < mp->config.queues; i++)
+		if (pair_receives(mp, i))
+			receiving[count++] = i;
+	for (unsigned b = 0; count && b < VL_FLOW_BUCKETS; b++) {
+		const uint32_t now = __atomic_load_n(&steering[b], __ATOMIC_RELAXED);
+
+		if (now >= mp->config.queues || !pair_receives(mp, now) || (count > 1 && !steering[b] && !mp->published_value.queue_pairs))
+			__atomic_store_n(&steering[b], receiving[b % count], __ATOMIC_RELAXED);
+	}
+}
+
+/* --- plan ---------------------------------------------------------------------------------------------------------- */
+
+static int build_view(struct managed_port *mp, struct port_view *view)
+{
+	struct queue_pair *first = NULL;
+	unsigned stand_in = 0;
+
+	view->port = mp->port;
+	view->slots = calloc(mp->config.queues, sizeof(struct queue_pair *));
+	if (!view->slots)
+		return -ENOMEM;
+	for (unsigned i = 0; i < mp->config.queues; i++)
+		if (pair_receives(mp, i)) {
+			view->slots[i] = mp->pairs[i].pair;
+			first = first ? first : mp->pairs[i].pair;
+			view->receiving++;
+		}
+	for (unsigned i = 0; first && i < mp->config.queues; i++) {
+		if (view->slots[i])
+			continue;
+		do
+			stand_in = (stand_in + 1) % mp->config.queues;
+		while (!pair_receives(mp, stand_in));
+		view->slots[i] = mp->pairs[stand_in].pair;
+	}
+	return 0;
+}
+
+static int build_share(const struct engine *engine, unsigned w, struct plan_share *share)
+{
+	share->pairs = calloc(count_pairs(engine) + 1, sizeof(struct queue_pair *));
+	if (!share->pairs)
+		return -ENOMEM;
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
+		struct managed_port *mp = engine->ports[id];
+
+		for (unsigned i = 0; mp && i < mp->config.queues; i++)
+			if (mp->pairs[i].worker == (int)w && pair_sends(mp, i))
+				share->pairs[share->pair_count++] = mp->pairs[i].pair;
+	}
+	return 0;
+}
+
+static int build_domain(const struct engine *engine, const struct plan *plan, unsigned domain, struct plan_domain *out)
+{
+	struct forwarding_entry *entries = calloc(VL_MACS_MAX + 1, sizeof(*entries));
+	uint32_t count = 0;
+
+	out->has_uplink = domain < engine->uplink_count;
+	out->flood_ports = calloc(VL_PORTS_MAX, sizeof(uint16_t));
+	if (!entries || !out->flood_ports)
+		goto fail;
+	if (out->has_uplink) {
+		entries[count] = (struct forwarding_entry){.trunk = true, .port = FORWARDING_HOST};
+		memcpy(entries[count++].mac, uplink_info(engine->uplinks[domain])->mac, 6);
+	}
+	for (unsigned id = 0; id < plan->port_count; id++) {
+		const struct managed_port *mp = engine->ports[id];
+
+		if (!mp || mp->port->domain != domain)
+			continue;
+		if (plan->ports[id].receiving)
+			out->flood_ports[out->flood_count++] = (uint16_t)id;
+		for (unsigned a = 0; a < mp->address_count && count < VL_MACS_MAX; a++) {
+			entries[count] = (struct forwarding_entry){
+				.vlan = mp->addresses[a].vlan,
+				.trunk = !mp->config.vlan,
+				.port = (int32_t)id,
+			};
+			memcpy(entries[count++].mac, mp->addresses[a].mac, 6);
+		}
+	}
+	out->forwarding = forwarding_create(entries, count);
+fail:
+	free(entries);
+	return out->forwarding ? 0 : -ENOMEM;
+}
+
+static struct plan *build_plan(struct engine *engine)
+{
+	struct plan *plan = calloc(1, sizeof(*plan));
+
+	if (!plan)
+		return NULL;
+	plan->generation = ++engine->generation;
+	plan->worker_count = VL_WORKERS_MAX;
+	plan->domain_count = domain_count(engine);
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
+		if (!engine->ports[id])
+			continue;
+		plan->port_count = id + 1;
+		if (build_view(engine->ports[id], &plan->ports[id]))
+			goto fail;
+	}
+	for (unsigned d = 0; d < plan->domain_count; d++)
+		if (build_domain(engine, plan, d, &plan->domains[d]))
+			goto fail;
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		if (build_share(engine, w, &plan->shares[w]))
+			goto fail;
+	return plan;
+fail:
+	plan_free(plan);
+	return NULL;
+}
+
+/* Kick descriptors are watched by the worker in whose share the pair is. */
+static void watch_kick(struct engine *engine, struct managed_port *mp, unsigned index)
+{
+	struct managed_pair *managed = &mp->pairs[index];
+	const int fd = pair_sends(mp, index) ? managed->pair->from_guest_kick_fd : -1;
+	const int by = fd >= 0 ? managed->worker : -1;
+
+	if (managed->watched_by == by && managed->watched_fd == fd)
+		return;
+	if (managed->watched_by >= 0)
+		worker_unwatch_kick(engine->workers[managed->watched_by], managed->watched_fd);
+	managed->watched_by = -1;
+	managed->watched_fd = -1;
+	if (by >= 0) {
+		const int result = worker_watch_kick(engine->workers[by], fd);
+
+		if (result)
+			log_error("port %s: cannot watch the kick descriptor of pair %u: %s", mp->config.name, index, strerror(-result));
+		managed->watched_by = by;
+		managed->watched_fd = fd;
+	}
+}
+
+static unsigned receiving_pairs(const struct managed_port *mp)
+{
+	for (unsigned i = mp->config.queues; i > 0; i--)
+		if (pair_receives(mp, i - 1))
+			return i;
+	return 0;
+}
+
+static void publish_port_maps(struct engine *engine, struct managed_port *mp, bool going_down)
+{
+	const unsigned receiving = receiving_pairs(mp);
+
+	if (going_down != (receiving < mp->published_value.queue_pairs))
+		return;
+	if (going_down) {
+		put_addresses(engine, mp, receiving);
+		return;
+	}
+	repair_steering(mp);
+	for (unsigned i = 0; i < mp->config.queues; i++)
+		put_affinity(engine, mp, i);
+	put_addresses(engine, mp, receiving);
+}
+
+static void for_each_port(struct engine *engine, void (*call)(struct engine *, struct managed_port *, bool), bool argument)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		if (engine->ports[id])
+			call(engine, engine->ports[id], argument);
+}
+
+static void publish_pair_state(struct engine *engine, struct managed_port *mp, bool unused)
+{
+	for (unsigned i = 0; i < mp->config.queues; i++) {
+		const bool active = pair_active(mp, i);
+
+		watch_kick(engine, mp, i);
+		atomic_store(&mp->pairs[i].pair->worker, active ? mp->pairs[i].worker : -1);
+		if (!active)
+			atomic_store(&mp->pairs[i].pair->fault_reported, false);
+	}
+}
+
+static void publish_plan(struct engine *engine)
+{
+	struct plan *old = atomic_load(&engine->plan), *new = build_plan(engine);
+
+	if (!new) {
+		/* Workers must not go on with rings that are about to change: stop everything rather than serve freed memory. */
+		log_error("plan: out of memory; cannot go on safely");
+		abort();
+	}
+	atomic_store(&engine->plan, new);
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		if (new->shares[w].pair_count || (old && old->shares[w].pair_count))
+			worker_wake(engine->workers[w]);
+	grace_wait();
+	plan_free(old);
+}
+
+void publisher_publish(struct engine *engine)
+{
+	place_new_pairs(engine);
+	for_each_port(engine, publish_port_maps, true);
+	for_each_port(engine, publish_pair_state, false);
+	publish_plan(engine);
+	for_each_port(engine, publish_port_maps, false);
+}
+
+void publisher_forget(struct engine *engine, struct managed_port *mp)
+{
+	mp->address_count = 0;
+	put_addresses(engine, mp, 0);
+	for (unsigned i = 0; i < mp->config.queues; i++)
+		put_affinity(engine, mp, i);
+}
+
+void publisher_synchronize(struct engine *engine)
+{
+	grace_wait();
+}
+
+/* --- moves --------------------------------------------------------------------------------------------------------- */
+
+struct move {
+	struct managed_port *mp;
+	unsigned index;
+	struct placement_choice to;
+};
+
+static void wait_for_drain(struct engine *engine, const bool *sources)
+{
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		if (sources[w])
+			worker_drain_request(engine->workers[w]);
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		for (unsigned waits = 0; sources[w] && !worker_drained(engine->workers[w]); waits++) {
+			if (waits == DRAIN_WAITS_MAX) {
+				log_warning("worker %u: its lanes did not run empty within %u us; frames of a moved pair may be reordered", w,
+					    DRAIN_WAIT_US * DRAIN_WAITS_MAX);
+				break;
+			}
+			usleep(DRAIN_WAIT_US);
+		}
+}
+
+/* Moves of which no worker is both source and target, so that a held worker never has to drain. */
+static void carry_out(struct engine *engine, struct move *moves, unsigned count)
+{
+	bool sources[VL_WORKERS_MAX] = {false}, targets[VL_WORKERS_MAX] = {false};
+	bool steered = false;
+
+	for (unsigned i = 0; i < count; i++) {
+		const int from = moves[i].mp->pairs[moves[i].index].worker;
+
+		if (from >= 0)
+			sources[from] = true;
+		targets[moves[i].to.worker] = true;
+		steered |= uplink_of(engine, moves[i].mp) != NULL;
+		/* The old owner lets go of the ring; nobody serves it until the last step. */
+		moves[i].mp->withdrawn[(2 * moves[i].index + 1) / 64] |= 1ull << ((2 * moves[i].index + 1) % 64);
+	}
+	for (unsigned w = 0; steered && w < engine->worker_count; w++)
+		if (targets[w])
+			worker_hold_lanes(engine->workers[w], true);
+	for_each_port(engine, publish_pair_state, false);
+	publish_plan(engine);
+	for (unsigned i = 0; i < count; i++) {
+		take_place(engine, &moves[i].mp->pairs[moves[i].index], &moves[i].to);
+		put_affinity(engine, moves[i].mp, moves[i].index);
+	}
+	if (steered) {
+		usleep(STEERING_SETTLE_US);
+		wait_for_drain(engine, sources);
+	}
+	for (unsigned i = 0; i < count; i++)
+		moves[i].mp->withdrawn[(2 * moves[i].index + 1) / 64] &= ~(1ull << ((2 * moves[i].index + 1) % 64));
+	for_each_port(engine, publish_pair_state, false);
+	publish_plan(engine);
+	for (unsigned w = 0; steered && w < engine->worker_count; w++)
+		if (targets[w])
+			worker_hold_lanes(engine->workers[w], false);
+	for (unsigned i = 0; i < count; i++) {
+		const struct managed_pair *managed = &moves[i].mp->pairs[moves[i].index];
+
+		put_affinity(engine, moves[i].mp, moves[i].index);
+		log_info("queue %s/%u: moved to worker %d on CPU %d (%s)", moves[i].mp->config.name, moves[i].index, managed->worker,
+			 worker_cpu(engine->workers[managed->worker]), placement_reason_names[managed->reason]);
+	}
+}
+
+static void carry_out_in_steps(struct engine *engine, struct move *moves, unsigned count)
+{
+	while (count) {
+		bool source[VL_WORKERS_MAX] = {false}, target[VL_WORKERS_MAX] = {false};
+		unsigned taken = 0;
+
+		for (unsigned i = 0; i < count; i++) {
+			const int from = moves[i].mp->pairs[moves[i].index].worker, to = moves[i].to.worker;
+			struct move move = moves[i];
+
+			if (from == to || target[from] || source[to])
+				continue;
+			source[from] = target[to] = true;
+			moves[i] = moves[taken];
+			moves[taken++] = move;
+		}
+		if (!taken)
+			break;
+		carry_out(engine, moves, taken);
+		memmove(moves, moves + taken, (count - taken) * sizeof(*moves));
+		count -= taken;
+	}
+}
+
+void publisher_rebalance(struct engine *engine, unsigned moves_max)
+{
+	struct placed *placed;
+	struct placement_choice *choices;
+	const unsigned count = choose_places(engine, moves_max, &placed, &choices);
+	struct move *moves = calloc(count + 1, sizeof(*moves));
+	unsigned move_count = 0;
+
+	for (unsigned i = 0; moves && i < count; i++) {
+		const int now = placed[i].mp->pairs[placed[i].index].worker;
+
+		if (choices[i].worker >= 0 && now >= 0 && choices[i].worker != now)
+			moves[move_count++] = (struct move){placed[i].mp, placed[i].index, choices[i]};
+	}
+	carry_out_in_steps(engine, moves, move_count);
+	free(moves);
+	free(placed);
+	free(choices);
+}
+
+static int worker_on_cpu(const struct engine *engine, int cpu)
+{
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		if (worker_cpu(engine->workers[w]) == cpu)
+			return (int)w;
+	return -1;
+}
+
+int publisher_order(struct engine *engine, struct managed_port *mp, unsigned index, int cpu, struct error *error)
+{
+	struct managed_pair *managed = &mp->pairs[index];
+	const int w = worker_on_cpu(engine, cpu);
+	struct move move = {.mp = mp, .index = index, .to = {.worker = w, .reason = PLACEMENT_REASON_PINNED}};
+
+	if (w < 0)
+		return error_set(error, -EINVAL, "queue %s/%u: cpu=%d: no worker runs on that CPU; choose one that `vhostlane worker list` shows",
+				 mp->config.name, index, cpu);
+	if (!engine->topology.cpus[cpu].online)
+		return error_set(error, -EINVAL, "queue %s/%u: cpu=%d: that CPU is offline; choose one that is online", mp->config.name, index, cpu);
+	managed->worker_wanted = w;
+	if (managed->worker == w || managed->worker < 0 || !pair_active(mp, index)) {
+		if (managed->worker != w)
+			take_place(engine, managed, &move.to);
+		return 0;
+	}
+	carry_out(engine, &move, 1);
+	return 0;
+}
+
+static void read_affinity_of(struct engine *engine, struct managed_port *mp, unsigned index)
+{
+	struct managed_pair *managed = &mp->pairs[index];
+	const struct vl_queue_key key = {.port = mp->port->id, .queue_pair = index};
+	struct vl_queue_value found;
+	struct error error;
+	int cpu;
+
+	if (!managed->is_published || bpf_set_affinity_get(uplink_bpf(uplink_of(engine, mp)), &key, &found))
+		memset(&found, 0xff, sizeof(found));
+	if (!managed->is_published || !memcmp(&found, &managed->published, sizeof(found)))
+		return;
+	/* The field that was edited is the order; with both, the CPU is. */
+	cpu = (int)found.cpu;
+	if (found.cpu == managed->published.cpu && found.worker != managed->published.worker)
+		cpu = found.worker < engine->worker_count ? worker_cpu(engine->workers[found.worker]) : -1;
+	managed->is_published = false; /* whatever happens, the entry is written anew */
+	if (cpu == (int)managed->published.cpu) {
+		log_warning("queue %s/%u: queue_affinity was edited without naming another cpu or worker; put back", mp->config.name, index);
+	} else if (publisher_order(engine, mp, index, cpu, &error)) {
+		log_warning("queue_affinity: edit refused and put back: %s", error.text);
+	} else {
+		log_info("queue %s/%u: moved to CPU %d by an edit of queue_affinity", mp->config.name, index, cpu);
+	}
+	put_affinity(engine, mp, index);
+}
+
+void publisher_read_affinity(struct engine *engine)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
+		struct managed_port *mp = engine->ports[id];
+
+		for (unsigned i = 0; mp && uplink_of(engine, mp) && i < mp->config.queues; i++)
+			read_affinity_of(engine, mp, i);
+	}
+}
+
+/* --- life ---------------------------------------------------------------------------------------------------------- */
+
+int publisher_open(struct engine *engine, struct error *error)
+{
+	struct plan *plan = build_plan(engine);
+
+	if (!plan)
+		return error_set(error, -ENOMEM, "plan: out of memory; free some memory");
+	atomic_store(&engine->plan, plan);
+	return 0;
+}
+
+void publisher_close(struct engine *engine)
+{
+	plan_free(atomic_exchange(&engine->plan, NULL));
+}

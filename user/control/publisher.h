@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * From what control knows to what workers and BPF programs use: placement, plan, forwarding tables, and the maps `ports`,
+ * `queue_affinity` and `flow_steering`. Control thread only.
+ *
+ * Order, so that nothing points at what is not there: going up, the plan, then flow_steering and queue_affinity, then ports; going
+ * down, ports first, then the plan, then the grace period.
+ */
+#ifndef VHOSTLANE_CONTROL_PUBLISHER_H
+#define VHOSTLANE_CONTROL_PUBLISHER_H
+
+#include "control/engine.h"
+
+/* First plan: no ports. Before the workers start. */
+int publisher_open(struct engine *engine, struct error *error);
+/* After the workers stopped. */
+void publisher_close(struct engine *engine);
+
+/**
+ * publisher_publish() - make the present state what workers use
+ * Returns after the grace period: what is no longer active is then untouched by workers.
+ */
+void publisher_publish(struct engine *engine);
+
+/* Takes a port that is being removed out of the maps. Its rings are withdrawn already. */
+void publisher_forget(struct engine *engine, struct managed_port *mp);
+
+/* Grace period alone. */
+void publisher_synchronize(struct engine *engine);
+
+/* Places all pairs again with at most @moves_max moves that only pay, and moves what changed. */
+void publisher_rebalance(struct engine *engine, unsigned moves_max);
+
+/* Operator's order: pair to the worker on @cpu. -EINVAL if no worker runs there. Moves at once, without loss. */
+int publisher_order(struct engine *engine, struct managed_port *mp, unsigned pair, int cpu, struct error *error);
+
+/* Looks for edits of queue_affinity by the operator: carries them out, or puts the entry back and says why. */
+void publisher_read_affinity(struct engine *engine);
+
+#endif

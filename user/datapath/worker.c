@@ -1,0 +1,697 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Theory of operation
+ *
+ * A worker's round: read the plan; poll its lanes; poll the from_guest rings of its share, a burst each; flush (calls to guests,
+ * kicks to devices); pass a quiescent state. With work found it goes round again at once. Without, it keeps polling for the longest
+ * busy-poll window of its pairs, then arms the guests' notifications, looks once more, and sleeps in epoll_wait().
+ *
+ * No wake-up is lost: a kick descriptor or lane that becomes ready after the last look is still ready when epoll_wait() is entered,
+ * and a guest that adds a buffer after ring_arm() sees notifications on (virtio 1.2, 2.7.13.3). Descriptors are watched edge-triggered, so
+ * none has to be read. While asleep the worker is offline for grace periods and holds no pointer into a plan.
+ *
+ * Descriptors enter and leave the epoll set by the control thread, before they are closed: a worker that sleeps could not do it.
+ */
+#include "datapath/worker.h"
+
+#include <ck_ring.h>
+#include <errno.h>
+#include <numa.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "datapath/grace.h"
+#include "datapath/switch.h"
+
+#define DIRTY_MAX 64		     /* pairs that wait for their call at the end of the round */
+#define LEARN_RING 256		     /* learn requests in flight; a power of two */
+#define LEARN_PER_PORT 32	     /* learn requests of one port in LEARN_WINDOW_NS */
+#define LEARN_WINDOW_NS 100000000ull
+#define POLLED_SLEEP_MS 1	     /* longest sleep with a ring whose guest does not kick */
+#define UNSTICK_SIGNAL SIGUSR2
+
+enum watched { WATCHED_CONTROL, WATCHED_LANE, WATCHED_KICK };
+
+CK_RING_PROTOTYPE(learn, learn_request)
+
+struct device_end {
+	struct worker_device of;
+	struct lane_port *port;
+};
+
+struct worker {
+	/* Constant while it runs. */
+	unsigned index;
+	struct plan *_Atomic *published;
+	struct device_end devices[WORKER_DEVICES_MAX];
+	unsigned device_count;
+	struct device_end *uplink[DOMAINS_MAX];	   /* by domain; NULL = none */
+	struct device_end *host_link[DOMAINS_MAX]; /* by domain: the one of this worker's node, else the first */
+	int control_fd, wake_fd, epoll_fd;
+	pthread_t thread;
+	struct switch_output output;
+
+	/* Control writes, the worker reads. */
+	_Atomic bool stopping;
+	_Atomic bool hold_lanes;
+	_Atomic uint32_t drain_wanted;
+	_Atomic int cpu, node;
+
+	/* The worker writes, control reads. */
+	_Atomic int tid;
+	_Atomic int start_error; /* 1 = not yet, 0 = running, else negative errno value */
+	_Atomic bool asleep;
+	_Atomic uint32_t drain_seen;
+	uint64_t counters[WORKER_COUNTER_COUNT] CACHE_ALIGNED;
+	ck_ring_t learn_ring;
+	struct learn_request learn_buffer[LEARN_RING];
+
+	/* Control's own. */
+	uint64_t watchdog_rounds;
+
+	/* The worker's own. */
+	struct plan *plan CACHE_ALIGNED; /* valid from the start of a round to its quiescent state */
+	uint64_t generation;
+	uint64_t round_start_ns, last_work_ns, window_ns;
+	bool from_lane; /* the burst in hand came up a lane */
+	uint32_t dirty_count;
+	struct queue_pair *dirty[DIRTY_MAX];
+	uint64_t learn_window_start_ns;
+	uint8_t learn_asked[VL_PORTS_MAX]; /* in this window */
+	struct learn_request last_learn;
+	uint64_t last_learn_generation;
+	struct frame_burst burst;
+};
+
+static void count(struct worker *w, enum worker_counter which, uint64_t n)
+{
+	__atomic_store_n(&w->counters[which], w->counters[which] + n, __ATOMIC_RELAXED);
+}
+
+static void tell_control(struct worker *w)
+{
+	const uint64_t one = 1;
+
+	/* Non-blocking; full means that control has been told already. */
+	if (write(w->control_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		log_limited(LOG_LEVEL_WARNING, "worker %u: cannot tell control: %s", w->index, strerror(errno));
+}
+
+static void report_fault(struct worker *w, struct queue_pair *pair)
+{
+	if (!atomic_exchange(&pair->fault_reported, true))
+		tell_control(w);
+}
+
+/* --- output: where the switch sends groups of frames --------------------------------------------------------------- */
+
+/* Calls of to_guest rings wait for the end of the round, so that one call covers all that the round delivered. */
+static void flush_dirty(struct worker *w)
+{
+	for (uint32_t i = 0; i < w->dirty_count; i++) {
+		struct queue_pair *pair = w->dirty[i];
+
+		ck_spinlock_lock(&pair->to_guest_lock);
+		ring_call(&pair->to_guest);
+		ck_spinlock_unlock(&pair->to_guest_lock);
+		if (unlikely(atomic_load_explicit(&pair->to_guest.fault, memory_order_relaxed)))
+			report_fault(w, pair);
+	}
+	w->dirty_count = 0;
+}
+
+static void mark_dirty(struct worker *w, struct queue_pair *pair)
+{
+	for (uint32_t i = w->dirty_count; i-- > 0;)
+		if (w->dirty[i] == pair)
+			return;
+	if (w->dirty_count == DIRTY_MAX)
+		flush_dirty(w);
+	w->dirty[w->dirty_count++] = pair;
+}
+
+static unsigned output_to_guest(void *context, const struct port_view *view, struct queue_pair *pair, struct frame *const *frames,
+				unsigned frame_count)
+{
+	static const struct vnet_header plain;
+	struct worker *w = context;
+	struct port_counters *counters = &view->port->counters[w->index];
+	struct ring *ring = &pair->to_guest;
+	unsigned delivered = 0, too_large = 0, i;
+	uint64_t bytes = 0;
+	int result = 0;
+
+	ck_spinlock_lock(&pair->to_guest_lock);
+	for (i = 0; i < frame_count; i++) {
+		result = ring_put(ring, frames[i], &plain);
+		if (likely(result == 0)) {
+			delivered++;
+			bytes += frames[i]->length;
+		} else if (result == -EMSGSIZE) {
+			too_large++;
+		} else {
+			break;
+		}
+	}
+	ring_put_done(ring);
+	ck_spinlock_unlock(&pair->to_guest_lock);
+
+	if (delivered) {
+		mark_dirty(w, pair);
+		counter_add(counters, PORT_TO_GUEST_FRAMES, delivered);
+		counter_add(counters, PORT_TO_GUEST_BYTES, bytes);
+	}
+	if (unlikely(too_large))
+		counter_add(counters, PORT_DROP_TO_GUEST_TOO_LARGE, too_large);
+	if (unlikely(i < frame_count)) {
+		counter_add(counters, result == -ENOBUFS ? PORT_DROP_TO_GUEST_NO_BUFFERS : PORT_DROP_TO_GUEST_FAULT, frame_count - i);
+		if (result != -ENOBUFS)
+			report_fault(w, pair);
+	}
+	if (w->from_lane && unlikely(atomic_load_explicit(&pair->worker, memory_order_relaxed) != (int)w->index))
+		count(w, WORKER_LANE_STRAYS, frame_count);
+	return delivered;
+}
+
+static unsigned send_on(struct device_end *end, struct frame *const *frames, unsigned frame_count)
+{
+	return end ? lane_send(end->port, frames, frame_count) : 0;
+}
+
+static unsigned output_to_uplink(void *context, unsigned domain, struct frame *const *frames, unsigned frame_count)
+{
+	return send_on(((struct worker *)context)->uplink[domain], frames, frame_count);
+}
+
+static unsigned output_to_host(void *context, unsigned domain, struct frame *const *frames, unsigned frame_count)
+{
+	return send_on(((struct worker *)context)->host_link[domain], frames, frame_count);
+}
+
+static void output_learn(void *context, struct port *port, const uint8_t *mac, uint16_t vlan)
+{
+	struct worker *w = context;
+	struct learn_request request = {.port = port->id, .vlan = vlan};
+
+	memcpy(request.mac, mac, sizeof(request.mac));
+	if (w->last_learn_generation == w->generation && !memcmp(&request, &w->last_learn, sizeof(request)))
+		return;
+	if (w->round_start_ns - w->learn_window_start_ns > LEARN_WINDOW_NS) {
+		w->learn_window_start_ns = w->round_start_ns;
+		memset(w->learn_asked, 0, sizeof(w->learn_asked));
+	}
+	if (w->learn_asked[port->id] >= LEARN_PER_PORT ||
+	    !CK_RING_ENQUEUE_SPSC(learn, &w->learn_ring, w->learn_buffer, &request)) {
+		count(w, WORKER_LEARN_DELAYED, 1);
+		return;
+	}
+	w->learn_asked[port->id]++;
+	w->last_learn = request;
+	w->last_learn_generation = w->generation;
+	tell_control(w);
+}
+
+/* --- a round ------------------------------------------------------------------------------------------------------- */
+
+static unsigned poll_lane(struct worker *w, struct device_end *end, struct lane *lane)
+{
+	unsigned frames = lane_receive(end->port, lane, &w->burst, FRAME_BURST);
+
+	if (!frames)
+		return 0;
+	switch_from_device(w->plan, end->of.domain, w->index, &w->burst, &w->output, w->counters);
+	lane_release(end->port, lane, &w->burst);
+	count(w, WORKER_FRAMES_FROM_LANES, frames);
+	return frames;
+}
+
+static unsigned poll_lanes(struct worker *w)
+{
+	unsigned frames = 0, polls = 0;
+
+	w->from_lane = true;
+	for (unsigned d = 0; d < w->device_count; d++) {
+		struct device_end *end = &w->devices[d];
+		const unsigned queues = lane_device_queues(end->of.device);
+
+		polls += queues;
+		for (unsigned q = 0; q < queues; q++) {
+			struct lane *lane = lane_of(end->of.device, q, w->index);
+
+			if (lane_pending(lane))
+				frames += poll_lane(w, end, lane);
+		}
+	}
+	w->from_lane = false;
+	count(w, WORKER_POLLS, polls);
+	return frames;
+}
+
+static unsigned poll_ring(struct worker *w, struct queue_pair *pair)
+{
+	struct ring *ring = &pair->from_guest;
+	unsigned frames;
+
+	if (ring->notifications_armed)
+		ring_disarm(ring);
+	frames = ring_take(ring, &w->burst, FRAME_BURST);
+	if (frames)
+		switch_from_guest(w->plan, pair, w->index, &w->burst, &w->output);
+	if (ring->used_next != ring->used_published) {
+		ring_take_done(ring);
+		ring_call(ring);
+	}
+	if (unlikely(atomic_load_explicit(&ring->fault, memory_order_relaxed)))
+		report_fault(w, pair);
+	return frames;
+}
+
+static unsigned poll_rings(struct worker *w)
+{
+	const struct plan_share *share = &w->plan->shares[w->index];
+	unsigned frames = 0;
+
+	for (uint32_t i = 0; i < share->pair_count; i++)
+		frames += poll_ring(w, share->pairs[i]);
+	count(w, WORKER_POLLS, share->pair_count);
+	count(w, WORKER_FRAMES_FROM_RINGS, frames);
+	return frames;
+}
+
+static void flush_devices(struct worker *w)
+{
+	for (unsigned d = 0; d < w->device_count; d++)
+		lane_flush(w->devices[d].port);
+}
+
+static unsigned serve_round(struct worker *w)
+{
+	const uint32_t drain = atomic_load(&w->drain_wanted);
+	unsigned from_lanes = 0, frames;
+
+	if (!atomic_load_explicit(&w->hold_lanes, memory_order_acquire)) {
+		from_lanes = poll_lanes(w);
+		if (!from_lanes)
+			atomic_store(&w->drain_seen, drain);
+	}
+	frames = from_lanes + poll_rings(w);
+	if (frames) {
+		flush_dirty(w);
+		flush_devices(w);
+		count(w, WORKER_HITS, 1);
+	}
+	return frames;
+}
+
+/* --- rest ---------------------------------------------------------------------------------------------------------- */
+
+/* The longest window of the share's pairs. */
+static uint64_t busy_poll_window_ns(const struct worker *w)
+{
+	const struct plan_share *share = &w->plan->shares[w->index];
+	uint32_t longest = 0;
+
+	for (uint32_t i = 0; i < share->pair_count; i++)
+		longest = max_u32(longest, atomic_load_explicit(&share->pairs[i]->busy_poll_us, memory_order_relaxed));
+	return longest == BUSY_POLL_ALWAYS ? UINT64_MAX : (uint64_t)longest * 1000;
+}
+
+/* Arms everything and looks once more. Return: false if there is work, or news from control. */
+static bool may_sleep(struct worker *w, int *timeout_ms)
+{
+	const struct plan_share *share = &w->plan->shares[w->index];
+
+	*timeout_ms = -1;
+	for (uint32_t i = 0; i < share->pair_count; i++) {
+		if (share->pairs[i]->from_guest_kick_fd < 0)
+			*timeout_ms = POLLED_SLEEP_MS;
+		if (ring_arm(&share->pairs[i]->from_guest))
+			return false;
+	}
+	for (unsigned d = 0; d < w->device_count; d++) {
+		struct device_end *end = &w->devices[d];
+
+		lane_settle(end->port);
+		for (unsigned q = 0; q < lane_device_queues(end->of.device); q++)
+			if (lane_pending(lane_of(end->of.device, q, w->index)))
+				return false;
+	}
+	return atomic_load(w->published) == w->plan && !atomic_load(&w->stopping) && !atomic_load(&w->hold_lanes) &&
+	       atomic_load(&w->drain_wanted) == atomic_load(&w->drain_seen);
+}
+
+static void count_wakes(struct worker *w, const struct epoll_event *events, int event_count)
+{
+	static const enum worker_counter counter_of[] = {
+		[WATCHED_CONTROL] = WORKER_WAKE_CONTROL,
+		[WATCHED_LANE] = WORKER_WAKE_LANE,
+		[WATCHED_KICK] = WORKER_WAKE_KICK,
+	};
+
+	for (int i = 0; i < event_count; i++)
+		count(w, counter_of[events[i].data.u32], 1);
+}
+
+static void sleep_until_called(struct worker *w, int timeout_ms)
+{
+	struct epoll_event events[16];
+	const uint64_t start = now_ns();
+	int event_count;
+
+	w->plan = NULL;
+	atomic_store(&w->asleep, true);
+	grace_offline();
+	event_count = epoll_wait(w->epoll_fd, events, ARRAY_SIZE(events), timeout_ms);
+	grace_online();
+	atomic_store(&w->asleep, false);
+	count(w, WORKER_SLEEPS, 1);
+	count_wakes(w, events, event_count);
+	w->round_start_ns = now_ns();
+	w->last_work_ns = w->round_start_ns;
+	count(w, WORKER_NS_ASLEEP, w->round_start_ns - start);
+}
+
+static void rest(struct worker *w)
+{
+	int timeout_ms;
+
+	if (w->round_start_ns - w->last_work_ns < w->window_ns)
+		__builtin_ia32_pause();
+	else if (may_sleep(w, &timeout_ms))
+		sleep_until_called(w, timeout_ms);
+}
+
+static void account_time(struct worker *w, bool worked)
+{
+	const uint64_t now = now_ns();
+
+	count(w, worked ? WORKER_NS_BUSY : WORKER_NS_POLLING, now - w->round_start_ns);
+	w->round_start_ns = now;
+	if (worked) {
+		w->last_work_ns = now;
+		w->window_ns = busy_poll_window_ns(w);
+	}
+	count(w, WORKER_ROUNDS, 1);
+}
+
+static void serve(struct worker *w)
+{
+	w->round_start_ns = now_ns();
+	while (!atomic_load_explicit(&w->stopping, memory_order_relaxed)) {
+		bool worked;
+
+		w->plan = atomic_load_explicit(w->published, memory_order_acquire);
+		if (w->generation != w->plan->generation) {
+			w->generation = w->plan->generation;
+			w->window_ns = busy_poll_window_ns(w);
+		}
+		worked = serve_round(w) != 0;
+		account_time(w, worked);
+		if (!worked)
+			rest(w);
+		grace_quiescent();
+	}
+}
+
+/* --- life ---------------------------------------------------------------------------------------------------------- */
+
+static int pin(int cpu)
+{
+	cpu_set_t *set;
+	int result;
+
+	if (cpu < 0)
+		return 0;
+	set = CPU_ALLOC((size_t)cpu + 1);
+	if (!set)
+		return -ENOMEM;
+	CPU_ZERO_S(CPU_ALLOC_SIZE((size_t)cpu + 1), set);
+	CPU_SET_S((size_t)cpu, CPU_ALLOC_SIZE((size_t)cpu + 1), set);
+	result = sched_setaffinity(0, CPU_ALLOC_SIZE((size_t)cpu + 1), set) < 0 ? -errno : 0;
+	CPU_FREE(set);
+	return result;
+}
+
+static void *worker_main(void *argument)
+{
+	struct worker *w = argument;
+	char name[16];
+	int result;
+
+	snprintf(name, sizeof(name), "vhostlane-w%u", w->index);
+	pthread_setname_np(pthread_self(), name);
+	atomic_store(&w->tid, (int)syscall(SYS_gettid));
+	result = pin(atomic_load(&w->cpu));
+	atomic_store(&w->start_error, result);
+	if (result)
+		return NULL;
+	urcu_qsbr_register_thread();
+	serve(w);
+	urcu_qsbr_unregister_thread();
+	return NULL;
+}
+
+static void ignore_signal(int signal)
+{
+}
+
+static int watch(struct worker *w, int fd, enum watched what)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u32 = what};
+
+	return epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+int worker_watch_kick(struct worker *w, int kick_fd)
+{
+	return watch(w, kick_fd, WATCHED_KICK);
+}
+
+void worker_unwatch_kick(struct worker *w, int kick_fd)
+{
+	epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, kick_fd, NULL);
+}
+
+static int open_device(struct worker *w, const struct worker_device *of, struct error *error)
+{
+	struct device_end *end = &w->devices[w->device_count];
+
+	end->of = *of;
+	end->port = lane_port_create(of->device, w->index, error);
+	if (!end->port)
+		return error->code;
+	w->device_count++;
+	if (of->is_uplink)
+		w->uplink[of->domain] = end;
+	else if (!w->host_link[of->domain] || of->node == atomic_load(&w->node))
+		w->host_link[of->domain] = end;
+	for (unsigned q = 0; q < lane_device_queues(of->device); q++) {
+		int result = watch(w, lane_fd(lane_of(of->device, q, w->index)), WATCHED_LANE);
+
+		if (result)
+			return error_set(error, result, "worker %u: cannot watch a lane of %s: %s; raise the limit of open files (ulimit -n)",
+					 w->index, lane_device_name(of->device), strerror(-result));
+	}
+	return 0;
+}
+
+static int open_descriptors(struct worker *w, struct error *error)
+{
+	int result;
+
+	w->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (w->wake_fd < 0 || w->epoll_fd < 0)
+		return error_set(error, -errno, "worker %u: no descriptor: %s; raise the limit of open files (ulimit -n)", w->index,
+				 strerror(errno));
+	result = watch(w, w->wake_fd, WATCHED_CONTROL);
+	if (result)
+		return error_set(error, result, "worker %u: epoll: %s; raise the limit of open files (ulimit -n)", w->index, strerror(-result));
+	return 0;
+}
+
+static void free_worker(struct worker *w)
+{
+	for (unsigned d = 0; d < w->device_count; d++)
+		lane_port_destroy(w->devices[d].port);
+	if (w->wake_fd >= 0)
+		close(w->wake_fd);
+	if (w->epoll_fd >= 0)
+		close(w->epoll_fd);
+	numa_free(w, sizeof(*w));
+}
+
+/* A worker's memory lies on its own node. */
+static struct worker *allocate_worker(int node)
+{
+	struct worker *w = node >= 0 && numa_available() >= 0 ? numa_alloc_onnode(sizeof(*w), node) : numa_alloc_local(sizeof(*w));
+
+	if (w)
+		memset(w, 0, sizeof(*w));
+	return w;
+}
+
+static int start_thread(struct worker *w, struct error *error)
+{
+	const struct sigaction action = {.sa_handler = ignore_signal};
+	sigset_t all, before;
+	int result;
+
+	sigaction(UNSTICK_SIGNAL, &action, NULL);
+	sigfillset(&all);
+	sigdelset(&all, UNSTICK_SIGNAL);
+	sigdelset(&all, SIGBUS); /* guest_memory.h: a short memory file is handled in the thread that touches it */
+	sigdelset(&all, SIGSEGV);
+	atomic_store(&w->start_error, 1);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	result = -pthread_create(&w->thread, NULL, worker_main, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (result)
+		return error_set(error, result, "worker %u: cannot start a thread: %s; raise the limit of tasks", w->index, strerror(-result));
+	while ((result = atomic_load(&w->start_error)) == 1)
+		usleep(100);
+	if (result) {
+		pthread_join(w->thread, NULL);
+		return error_set(error, result, "worker %u: cannot run on CPU %d: %s; give --cpus CPUs that are online and allowed", w->index,
+				 atomic_load(&w->cpu), strerror(-result));
+	}
+	return 0;
+}
+
+struct worker *worker_start(const struct worker_setup *setup, struct error *error)
+{
+	struct worker *w = allocate_worker(setup->node);
+
+	if (!w) {
+		error_set(error, -ENOMEM, "worker %u: out of memory; free some memory", setup->index);
+		return NULL;
+	}
+	w->index = setup->index;
+	w->published = setup->plan;
+	w->control_fd = setup->control_fd;
+	w->wake_fd = w->epoll_fd = -1;
+	atomic_store(&w->cpu, setup->cpu);
+	atomic_store(&w->node, setup->node);
+	w->generation = UINT64_MAX;
+	w->output = (struct switch_output){
+		.context = w,
+		.to_guest = output_to_guest,
+		.to_uplink = output_to_uplink,
+		.to_host = output_to_host,
+		.learn = output_learn,
+	};
+	ck_ring_init(&w->learn_ring, LEARN_RING);
+	if (open_descriptors(w, error))
+		goto fail;
+	for (unsigned d = 0; d < setup->device_count; d++)
+		if (open_device(w, &setup->devices[d], error))
+			goto fail;
+	if (start_thread(w, error))
+		goto fail;
+	return w;
+fail:
+	free_worker(w);
+	return NULL;
+}
+
+void worker_stop(struct worker *w)
+{
+	if (!w)
+		return;
+	atomic_store(&w->stopping, true);
+	worker_wake(w);
+	pthread_join(w->thread, NULL);
+	free_worker(w);
+}
+
+void worker_wake(struct worker *w)
+{
+	const uint64_t one = 1;
+
+	if (write(w->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		log_limited(LOG_LEVEL_ERROR, "worker %u: cannot wake it: %s", w->index, strerror(errno));
+}
+
+void worker_hold_lanes(struct worker *w, bool hold)
+{
+	atomic_store(&w->hold_lanes, hold);
+	worker_wake(w);
+}
+
+void worker_drain_request(struct worker *w)
+{
+	atomic_fetch_add(&w->drain_wanted, 1);
+	worker_wake(w);
+}
+
+bool worker_drained(const struct worker *w)
+{
+	return atomic_load(&w->drain_seen) == atomic_load(&w->drain_wanted);
+}
+
+int worker_cpu(const struct worker *w)
+{
+	return atomic_load(&w->cpu);
+}
+
+int worker_node(const struct worker *w)
+{
+	return atomic_load(&w->node);
+}
+
+int worker_move(struct worker *w, int cpu, int node, struct error *error)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (cpu < 0 || cpu >= CPU_SETSIZE || sched_setaffinity(atomic_load(&w->tid), sizeof(set), &set) < 0)
+		return error_set(error, -errno, "worker %u: cannot run on CPU %d: %s; name a CPU that is online and allowed", w->index, cpu,
+				 strerror(errno));
+	atomic_store(&w->cpu, cpu);
+	atomic_store(&w->node, node);
+	return 0;
+}
+
+int worker_tid(const struct worker *w)
+{
+	return atomic_load(&w->tid);
+}
+
+bool worker_asleep(const struct worker *w)
+{
+	return atomic_load(&w->asleep);
+}
+
+uint64_t worker_counter(const struct worker *w, enum worker_counter which)
+{
+	return __atomic_load_n(&w->counters[which], __ATOMIC_RELAXED);
+}
+
+struct lane_port *worker_lane_port(const struct worker *w, unsigned device)
+{
+	return w->devices[device].port;
+}
+
+bool worker_take_learn(struct worker *w, struct learn_request *request)
+{
+	return CK_RING_DEQUEUE_SPSC(learn, &w->learn_ring, w->learn_buffer, request);
+}
+
+void worker_watchdog(struct worker *w)
+{
+	const uint64_t rounds = worker_counter(w, WORKER_ROUNDS);
+
+	if (rounds == w->watchdog_rounds && !atomic_load(&w->asleep))
+		pthread_kill(w->thread, UNSTICK_SIGNAL);
+	w->watchdog_rounds = rounds;
+}
