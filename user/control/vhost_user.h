@@ -46,6 +46,8 @@ struct vhost_user_ops {
 	void (*publish)(void *context);
 	/* A grace period: nothing that was unlinked before the call is in use after it. */
 	void (*synchronize)(void *context);
+	/* The guest with this address now lives here (SEND_RARP, after a migration): tell the network. May be NULL. */
+	void (*announce)(void *context, const uint8_t mac[6]);
 };
 
 struct vhost_user_session;
@@ -72,6 +74,7 @@ uint64_t vhost_user_sessions_served(const struct vhost_user_session *session);
 const char *vhost_user_last_fault(const struct vhost_user_session *session);	  /* "" = none */
 bool vhost_user_ring_started(const struct vhost_user_session *session, unsigned ring);
 bool vhost_user_ring_enabled(const struct vhost_user_session *session, unsigned ring);
+unsigned vhost_user_guest_mtu(const struct vhost_user_session *session);	  /* NET_SET_MTU; 0 = not told */
 const struct guest_memory *vhost_user_memory(const struct vhost_user_session *session);
 
 #endif

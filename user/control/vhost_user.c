@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A vhost-user session's life. See vhost_user.h for the states and vhost_user_session.h for who does what.
+ */
+#include "control/vhost_user.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "control/vhost_user_session.h"
+
+#define MESSAGES_PER_TURN 64 /* then the loop looks after others, too */
+
+const char *const vhost_user_state_names[] = {
+	[VHOST_USER_CLOSED] = "closed",		[VHOST_USER_WAITING] = "waiting", [VHOST_USER_CONNECTED] = "connected",
+	[VHOST_USER_NEGOTIATED] = "negotiated", [VHOST_USER_SERVING] = "serving",
+};
+_Static_assert(ARRAY_SIZE(vhost_user_state_names) == VHOST_USER_STATE_COUNT, "one name a state");
+
+/* --- a connection ---------------------------------------------------------------------------------------------------- */
+
+static void on_message(void *context, int fd, uint32_t events)
+{
+	struct vhost_user_session *s = context;
+
+	for (unsigned i = 0; i < MESSAGES_PER_TURN; i++) {
+		struct error error = { 0 };
+		int code = vhost_user_receive(s->fd, &s->reader, &error);
+
+		if (code == 0)
+			break;
+		if (code == -ECONNRESET) {
+			session_end(s, false, "the frontend disconnected");
+			return;
+		}
+		if (code < 0) {
+			session_end(s, true, "%s", error.text);
+			return;
+		}
+		if (!dispatch_message(s, &s->reader.message))
+			return;
+	}
+	rings_publish(s);
+}
+
+static pid_t peer_pid(int fd)
+{
+	struct ucred peer = { 0 };
+	socklen_t size = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ? 0 : peer.pid;
+}
+
+void session_begin(struct vhost_user_session *s, int fd)
+{
+	struct error error;
+
+	s->fd = fd;
+	s->connection = event_loop_add(s->loop, fd, EPOLLIN, on_message, s, &error);
+	if (!s->connection) {
+		session_end(s, true, "%s", error.text);
+		return;
+	}
+	s->peer_pid = peer_pid(fd);
+	s->served++;
+	session_log(LOG_LEVEL_INFO, s, "frontend connected (process %d)", s->peer_pid);
+}
+
+static bool kicks_without_memory(const struct vhost_user_session *s)
+{
+	for (unsigned i = 0; i < s->ring_count && !s->memory; i++)
+		if (s->rings[i].kick_known)
+			return true;
+	return false;
+}
+
+void session_note_fault(struct vhost_user_session *s, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(s->last_fault, sizeof(s->last_fault), format, arguments);
+	va_end(arguments);
+	session_log(LOG_LEVEL_WARNING, s, "%s", s->last_fault);
+}
+
+/* Everything that came by the connection goes, in the order in which it is used: workers, rings, descriptors, memory. */
+static void release(struct vhost_user_session *s)
+{
+	rings_quiesce(s, -1);
+	rings_reset(s, true);
+	guest_memory_free(s->memory_next);
+	guest_memory_free(s->memory);
+	s->memory_next = s->memory = NULL;
+	vhost_user_reader_init(&s->reader);
+	event_source_remove(s->connection);
+	s->connection = NULL;
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+	s->peer_pid = 0;
+	s->has_features = false;
+	s->features = s->protocol_features = 0;
+	s->status = 0;
+	s->guest_mtu = 0;
+}
+
+void session_end(struct vhost_user_session *s, bool fault, const char *format, ...)
+{
+	char reason[sizeof(s->last_fault)];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(reason, sizeof(reason), format, arguments);
+	va_end(arguments);
+	if (fault)
+		session_note_fault(s, "session ended: %s", reason);
+	else
+		session_log(LOG_LEVEL_INFO, s, "session ended: %s", reason);
+	if (kicks_without_memory(s))
+		session_log(LOG_LEVEL_WARNING, s,
+			    "the frontend shared no memory; give the guest shared memory (QEMU: -object memory-backend-memfd,share=on and -numa "
+			    "node,memdev=; libvirt: <memoryBacking> with <access mode='shared'/>)");
+	release(s);
+	rings_publish(s);
+	socket_wait(s);
+}
+
+/* --- open, close ----------------------------------------------------------------------------------------------------- */
+
+struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct config_port *config, unsigned mtu, struct port *port,
+					   const struct vhost_user_ops *ops, void *context, struct error *error)
+{
+	struct vhost_user_session *s = calloc(1, sizeof(*s));
+
+	if (!s) {
+		error_set(error, -ENOMEM, "port %s: out of memory; free some memory", config->name);
+		return NULL;
+	}
+	s->loop = loop;
+	s->ops = ops;
+	s->context = context;
+	s->port = port;
+	s->role = config->role;
+	s->mtu = mtu;
+	s->listen_fd = s->spare_fd = s->fd = -1;
+	copy_string(s->socket_path, sizeof(s->socket_path), config->socket);
+	rings_init(s);
+	if (socket_open(s, error)) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void vhost_user_close(struct vhost_user_session *s)
+{
+	if (!s)
+		return;
+	socket_close(s);
+	if (s->fd >= 0) {
+		session_log(LOG_LEVEL_INFO, s, "session ended: the port is closed");
+		release(s);
+		rings_publish(s);
+	}
+	free(s);
+}
+
+/* --- faults ---------------------------------------------------------------------------------------------------------- */
+
+void vhost_user_check_faults(struct vhost_user_session *s)
+{
+	if (s->memory && guest_memory_faulted(s->memory)) {
+		session_end(s, true, "guest memory file became shorter; whoever owns it must not truncate it while the guest runs");
+		return;
+	}
+	rings_check_faults(s);
+}
+
+/* --- for display ----------------------------------------------------------------------------------------------------- */
+
+bool vhost_user_ring_started(const struct vhost_user_session *s, unsigned ring)
+{
+	return ring < s->ring_count && s->rings[ring].started;
+}
+
+bool vhost_user_ring_enabled(const struct vhost_user_session *s, unsigned ring)
+{
+	return ring < s->ring_count && ring_enabled(s, ring);
+}
+
+bool vhost_user_ring_active(const struct vhost_user_session *s, unsigned ring)
+{
+	return vhost_user_ring_started(s, ring) && ring_enabled(s, ring) && atomic_load(&ring_of(s, ring)->fault) == RING_FAULT_NONE;
+}
+
+enum vhost_user_state vhost_user_state_of(const struct vhost_user_session *s)
+{
+	if (!s)
+		return VHOST_USER_CLOSED;
+	if (s->fd < 0)
+		return VHOST_USER_WAITING;
+	if (!s->has_features)
+		return VHOST_USER_CONNECTED;
+	for (unsigned i = 0; i < s->ring_count; i++)
+		if (vhost_user_ring_active(s, i))
+			return VHOST_USER_SERVING;
+	return VHOST_USER_NEGOTIATED;
+}
+
+uint64_t vhost_user_features(const struct vhost_user_session *s)
+{
+	return s->features;
+}
+
+uint64_t vhost_user_protocol_features(const struct vhost_user_session *s)
+{
+	return s->protocol_features;
+}
+
+pid_t vhost_user_peer_pid(const struct vhost_user_session *s)
+{
+	return s->peer_pid;
+}
+
+uint64_t vhost_user_sessions_served(const struct vhost_user_session *s)
+{
+	return s->served;
+}
+
+const char *vhost_user_last_fault(const struct vhost_user_session *s)
+{
+	return s->last_fault;
+}
+
+unsigned vhost_user_guest_mtu(const struct vhost_user_session *s)
+{
+	return s->guest_mtu;
+}
+
+const struct guest_memory *vhost_user_memory(const struct vhost_user_session *s)
+{
+	return s->memory;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The inside of a vhost-user session, shared by the vhost_user*.c files and nobody else. Control thread only.
+ *
+ *   vhost_user.c          a session's life: open, begin, end, faults, what is shown of it
+ *   vhost_user_socket.c   listening, connecting, accepting
+ *   vhost_user_dispatch.c one message: judged by its table row, quiesced, carried out, answered
+ *   vhost_user_handlers.c the rows' checks and actions
+ *   vhost_user_rings.c    rings between configuration and workers; descriptors of guests
+ */
+#ifndef VHOSTLANE_CONTROL_VHOST_USER_SESSION_H
+#define VHOSTLANE_CONTROL_VHOST_USER_SESSION_H
+
+#include "common/log.h"
+#include "control/vhost_user.h"
+#include "control/vhost_user_message.h"
+
+#define VHOST_USER_RINGS_MAX (2 * VL_QUEUE_PAIRS_MAX)
+_Static_assert(VHOST_USER_RINGS_MAX <= VHOST_USER_VRING_INDEX_MASK + 1, "KICK, CALL and ERR name a ring in eight bits");
+
+/* Until told otherwise a ring is enabled only if the frontend does not know SET_VRING_ENABLE (specification: ring states). */
+enum ring_enable { RING_ENABLE_DEFAULT, RING_ENABLE_OFF, RING_ENABLE_ON };
+
+/* What the frontend said of one ring, and what became of it. */
+struct session_ring {
+	uint32_t size; /* 0 = not told */
+	uint64_t desc, avail, used;
+	bool has_addresses;
+	uint16_t base;
+	bool has_base;
+	bool kick_known; /* SET_VRING_KICK came, with or without a descriptor */
+	enum ring_enable enable;
+
+	bool started;	/* ring_start() was done; workers may see it if `offered` too */
+	bool offered;	/* a publish() showed it to the workers, and no withdraw() took it back */
+	bool broken;	/* faulted: stays stopped until the frontend configures it again */
+	bool misplaced; /* its addresses lie outside the memory known so far; said once */
+	int err_fd;
+	struct event_source *first_kick; /* waits for a kick because no base was told */
+	struct vhost_user_session *session;
+};
+
+struct vhost_user_session {
+	struct event_loop *loop;
+	const struct vhost_user_ops *ops;
+	void *context;
+	struct port *port;
+	char socket_path[CONFIG_SOCKET_PATH_MAX + 1];
+	enum port_role role;
+	unsigned mtu; /* told to guests; 0 = unknown: not offered */
+
+	/* Socket. */
+	int listen_fd;
+	dev_t listen_device; /* the socket file is ours as long as it is this inode */
+	ino_t listen_inode;
+	int spare_fd; /* given up for a moment to turn a frontend away when no descriptor is left */
+	struct event_source *listening;
+	struct event_source *retry;	 /* client: next tries */
+	bool retry_logged;
+
+	/* The connection; -1 = none. */
+	int fd;
+	struct event_source *connection;
+	pid_t peer_pid;
+	struct vhost_user_reader reader;
+	uint64_t served;
+
+	/* What was negotiated in it. */
+	bool has_features;
+	uint64_t features;
+	uint64_t protocol_features;
+	uint8_t status;
+	uint16_t guest_mtu; /* NET_SET_MTU; 0 = not told */
+	struct guest_memory *memory;
+	struct guest_memory *memory_next; /* made and checked, takes the place of the old one once workers let go of it */
+
+	bool changed; /* what workers may use differs from what publish() showed */
+	char last_fault[256];
+	unsigned ring_count;
+	struct session_ring rings[VHOST_USER_RINGS_MAX];
+};
+
+/* "port NAME: " in front of every line. */
+#define session_log(level, session, format, ...) log_line(level, "port %s: " format, (session)->port->name, ##__VA_ARGS__)
+
+/* --- vhost_user.c ---------------------------------------------------------------------------------------------------- */
+
+/* Takes over a connected descriptor. */
+void session_begin(struct vhost_user_session *session, int fd);
+/* Ends the connection and all that came by it; waits for or looks for the next. @fault: it is worth showing. */
+void session_end(struct vhost_user_session *session, bool fault, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void session_note_fault(struct vhost_user_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* --- vhost_user_socket.c --------------------------------------------------------------------------------------------- */
+
+int socket_open(struct vhost_user_session *session, struct error *error);
+void socket_close(struct vhost_user_session *session);
+/* After the end of a connection: the server role goes on listening, the client role tries again. */
+void socket_wait(struct vhost_user_session *session);
+
+/* --- vhost_user_dispatch.c ------------------------------------------------------------------------------------------- */
+
+/* Which rings a message needs stopped before it acts. The ring is the one that the message names. */
+enum quiesce { QUIESCE_NONE, QUIESCE_RING, QUIESCE_ALL };
+
+/* Who answers: nobody (but REPLY_ACK, if the frontend wants it), or the action, which turns the message into its answer. */
+enum reply { REPLY_IF_WANTED, REPLY_OWN };
+
+struct request_row {
+	uint16_t payload_min, payload_max; /* bytes */
+	uint8_t fds_min, fds_max;
+	enum quiesce quiesce;
+	enum reply reply;
+	/* Judges without changing anything. Return: 0 = go on, CHECK_NOTHING_TO_DO, or negative errno value with *error. May be NULL. */
+	int (*check)(struct vhost_user_session *session, struct vhost_user_message *message, struct error *error);
+	/* Carries it out; cannot fail. NULL: a request that is known and not supported. */
+	void (*act)(struct vhost_user_session *session, struct vhost_user_message *message);
+};
+#define CHECK_NOTHING_TO_DO 1
+
+/* Carries out one message and answers it. Return: false if it ended the session. */
+bool dispatch_message(struct vhost_user_session *session, struct vhost_user_message *message);
+
+/* --- vhost_user_handlers.c ------------------------------------------------------------------------------------------- */
+
+/* NULL for a number beyond the specification. */
+const struct request_row *request_row(uint32_t request);
+
+/* --- vhost_user_rings.c ---------------------------------------------------------------------------------------------- */
+
+void rings_init(struct vhost_user_session *session);
+struct ring *ring_of(const struct vhost_user_session *session, unsigned index);
+bool ring_enabled(const struct vhost_user_session *session, unsigned index);
+
+/* Workers let go of ring @index, or of all (-1). */
+void rings_withdraw(struct vhost_user_session *session, int index);
+/* And what ran stops; the next available index becomes its base. */
+void rings_quiesce(struct vhost_user_session *session, int index);
+/* Starts whatever has all it needs. */
+void rings_start(struct vhost_user_session *session);
+/* Shows workers what they may use now, if that changed. */
+void rings_publish(struct vhost_user_session *session);
+/* After a quiesce of all: every ring as after rings_init(); call and error descriptors too if @descriptors. */
+void rings_reset(struct vhost_user_session *session, bool descriptors);
+
+/* Takes ownership of @fd (-1 = none). The ring is quiesced. */
+void ring_set_kick(struct vhost_user_session *session, unsigned index, int fd);
+/* The ring may run. */
+void ring_set_call(struct vhost_user_session *session, unsigned index, int fd);
+void ring_set_err(struct vhost_user_session *session, unsigned index, int fd);
+/* GET_VRING_BASE; the ring is quiesced. */
+uint16_t ring_take_base(struct vhost_user_session *session, unsigned index);
+
+/* Refuses what is no eventfd: a call written to a file or a pipe could block or do harm. */
+int check_eventfd(int fd, struct error *error);
+
+/* Looks for faults of rings: stops them and tells the frontend. */
+void rings_check_faults(struct vhost_user_session *session);
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How a session comes by its connection: listening (server role) or connecting again and again (client role).
+ *
+ * A listening socket file that nobody answers on is left over from a process that died, and is taken over.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "control/vhost_user_session.h"
+
+#define LISTEN_BACKLOG 16
+#define SOCKET_MODE 0660 /* frontends run under a user of their own: its group may connect */
+
+static int unix_socket(void)
+{
+	return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+static int fill_address(const char *path, struct sockaddr_un *address, struct error *error)
+{
+	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	if (copy_string(address->sun_path, sizeof(address->sun_path), path))
+		return 0;
+	return error_set(error, -ENAMETOOLONG, "socket %s: the path has %zu bytes, a Unix socket allows %zu; choose a shorter one", path,
+			 strlen(path), sizeof(address->sun_path) - 1);
+}
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* --- server role: the socket file ------------------------------------------------------------------------------------ */
+
+/* Return: 0 = nobody answers there, the file may go; else negative errno value with *error. */
+static int judge_existing(const char *path, const struct sockaddr_un *address, struct error *error)
+{
+	struct stat st;
+	int fd, code;
+
+	if (lstat(path, &st) < 0)
+		return errno == ENOENT ? 0 : error_set(error, -errno, "socket %s: %s; choose another path", path, strerror(errno));
+	if (!S_ISSOCK(st.st_mode))
+		return error_set(error, -EEXIST, "socket %s: something that is no socket lies there; remove it or choose another path", path);
+	fd = unix_socket();
+	if (fd < 0)
+		return error_set(error, -errno, "socket %s: %s; raise the limit of open files (LimitNOFILE=, ulimit -n)", path, strerror(errno));
+	code = connect(fd, (const struct sockaddr *)address, sizeof(*address)) < 0 ? errno : 0;
+	close(fd);
+	if (code == ECONNREFUSED || code == ENOENT)
+		return 0;
+	return error_set(error, -EADDRINUSE, "socket %s: a living process listens on it; stop that one or choose another path", path);
+}
+
+static int explain_bind(const char *path, int code, struct error *error)
+{
+	char copy[CONFIG_SOCKET_PATH_MAX + 1];
+	const char *directory;
+
+	copy_string(copy, sizeof(copy), path);
+	directory = dirname(copy);
+	switch (code) {
+	case ENOENT:
+		return error_set(error, -code, "socket %s: directory %s does not exist; create it (mkdir -p %s) or choose another path", path,
+				 directory, directory);
+	case ENOTDIR:
+		return error_set(error, -code, "socket %s: %s is no directory; choose another path", path, directory);
+	case EACCES:
+	case EPERM:
+		return error_set(error, -code, "socket %s: no permission to create a file in %s; run as a user who may write there, or change its owner",
+				 path, directory);
+	case EROFS:
+		return error_set(error, -code, "socket %s: %s is on a read-only file system; choose another path", path, directory);
+	default:
+		return error_set(error, -code, "socket %s: %s; choose another path", path, strerror(code));
+	}
+}
+
+static int bind_path(struct vhost_user_session *s, const struct sockaddr_un *address, struct error *error)
+{
+	const char *path = s->socket_path;
+	int code;
+
+	/* The kernel gives the file the socket's mode less the umask: never wider than meant, not even for a moment. */
+	fchmod(s->listen_fd, SOCKET_MODE);
+	if (bind(s->listen_fd, (const struct sockaddr *)address, sizeof(*address)) == 0)
+		return 0;
+	if (errno != EADDRINUSE)
+		return explain_bind(path, errno, error);
+	code = judge_existing(path, address, error);
+	if (code)
+		return code;
+	if (unlink(path) < 0 && errno != ENOENT)
+		return error_set(error, -errno, "socket %s: cannot remove the one left over from before: %s; remove it", path, strerror(errno));
+	if (bind(s->listen_fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
+		return explain_bind(path, errno, error);
+	session_log(LOG_LEVEL_INFO, s, "took over socket %s, on which nobody answered", path);
+	return 0;
+}
+
+/* --- server role: frontends ------------------------------------------------------------------------------------------ */
+
+static bool frontend_gone(const struct vhost_user_session *s)
+{
+	struct pollfd p = { .fd = s->fd };
+
+	return poll(&p, 1, 0) == 1 && p.revents & (POLLHUP | POLLERR | POLLNVAL);
+}
+
+/* Out of descriptors: the spare one makes room to accept and close, else the loop would spin on the waiting frontend. */
+static void turn_away(struct vhost_user_session *s)
+{
+	int fd;
+
+	log_limited(LOG_LEVEL_WARNING,
+		    "port %s: a frontend is turned away, because this process reached its limit of open files; raise it (LimitNOFILE= of the "
+		    "unit, ulimit -n)", s->port->name);
+	close_fd(&s->spare_fd);
+	fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+	close_fd(&fd);
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void on_listen(void *context, int listen_fd, uint32_t events)
+{
+	struct vhost_user_session *s = context;
+	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd < 0) {
+		if (errno == EMFILE || errno == ENFILE)
+			turn_away(s);
+		else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			log_limited(LOG_LEVEL_WARNING, "port %s: cannot accept on %s: %s", s->port->name, s->socket_path, strerror(errno));
+		return;
+	}
+	/* The next one can be here before the loop told of the last one's end. */
+	if (s->fd >= 0 && frontend_gone(s))
+		session_end(s, false, "the frontend disconnected");
+	if (s->fd >= 0) {
+		log_limited(LOG_LEVEL_WARNING, "port %s: a second frontend on %s was turned away; a port serves one guest, give the other its own",
+			    s->port->name, s->socket_path);
+		close(fd);
+		return;
+	}
+	session_begin(s, fd);
+}
+
+static int open_server(struct vhost_user_session *s, struct error *error)
+{
+	struct sockaddr_un address;
+	struct stat st;
+	int code = fill_address(s->socket_path, &address, error);
+
+	if (code)
+		return code;
+	s->listen_fd = unix_socket();
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (s->listen_fd < 0 || s->spare_fd < 0) {
+		code = error_set(error, -errno, "socket %s: %s; raise the limit of open files (LimitNOFILE=, ulimit -n)", s->socket_path,
+				 strerror(errno));
+		goto fail;
+	}
+	code = bind_path(s, &address, error);
+	if (code)
+		goto fail;
+	if (chmod(s->socket_path, SOCKET_MODE) < 0 || lstat(s->socket_path, &st) < 0 || listen(s->listen_fd, LISTEN_BACKLOG) < 0) {
+		code = error_set(error, -errno, "socket %s: cannot listen: %s; choose another path", s->socket_path, strerror(errno));
+		goto fail_bound;
+	}
+	s->listen_device = st.st_dev;
+	s->listen_inode = st.st_ino;
+	s->listening = event_loop_add(s->loop, s->listen_fd, EPOLLIN, on_listen, s, error);
+	if (!s->listening) {
+		code = error ? error->code : -ENOMEM;
+		goto fail_bound;
+	}
+	return 0;
+
+fail_bound:
+	unlink(s->socket_path);
+fail:
+	close_fd(&s->spare_fd);
+	close_fd(&s->listen_fd);
+	return code;
+}
+
+static void close_server(struct vhost_user_session *s)
+{
+	struct stat st;
+
+	event_source_remove(s->listening);
+	s->listening = NULL;
+	/* Not the file of another process that took the path over. */
+	if (s->listen_fd >= 0 && !lstat(s->socket_path, &st) && st.st_dev == s->listen_device && st.st_ino == s->listen_inode)
+		unlink(s->socket_path);
+	close_fd(&s->listen_fd);
+	close_fd(&s->spare_fd);
+}
+
+/* --- client role ----------------------------------------------------------------------------------------------------- */
+
+static void try_connect(void *context);
+
+static void stop_retry(struct vhost_user_session *s)
+{
+	event_source_remove(s->retry);
+	s->retry = NULL;
+}
+
+static void retry_later(struct vhost_user_session *s)
+{
+	struct error error;
+
+	if (s->retry)
+		return;
+	s->retry = event_loop_timer(s->loop, VHOST_USER_RETRY_MS * 1000000ull, 1, try_connect, s, &error);
+	if (!s->retry)
+		session_log(LOG_LEVEL_ERROR, s, "cannot connect to %s again: %s", s->socket_path, error.text);
+}
+
+static void try_connect(void *context)
+{
+	struct vhost_user_session *s = context;
+	struct sockaddr_un address;
+	struct error error;
+	int fd, code = 0;
+
+	if (fill_address(s->socket_path, &address, &error))
+		return;
+	fd = unix_socket();
+	/* On a Unix socket a connection stands at once or not at all: EAGAIN says that the peer's backlog is full. */
+	if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
+		code = errno;
+	if (!code) {
+		stop_retry(s);
+		s->retry_logged = false;
+		session_begin(s, fd);
+		return;
+	}
+	close_fd(&fd);
+	if (!s->retry_logged)
+		session_log(LOG_LEVEL_WARNING, s, "cannot connect to %s: %s; trying every %d ms until a frontend listens there (role: client)",
+			    s->socket_path, strerror(code), VHOST_USER_RETRY_MS);
+	s->retry_logged = true;
+	retry_later(s);
+}
+
+/* --- both ------------------------------------------------------------------------------------------------------------ */
+
+int socket_open(struct vhost_user_session *s, struct error *error)
+{
+	struct sockaddr_un address;
+	int code;
+
+	if (s->role == PORT_ROLE_SERVER)
+		return open_server(s, error);
+	code = fill_address(s->socket_path, &address, error);
+	if (!code)
+		try_connect(s);
+	return code;
+}
+
+void socket_close(struct vhost_user_session *s)
+{
+	stop_retry(s);
+	close_server(s);
+}
+
+void socket_wait(struct vhost_user_session *s)
+{
+	/* Not at once: a peer that accepts and closes again would keep the loop busy. */
+	if (s->role == PORT_ROLE_CLIENT)
+		retry_later(s);
+}
