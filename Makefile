@@ -4,7 +4,6 @@
 # make demo       shows it at work on this machine
 # VARIANT=asan|tsan builds a second tree with sanitizers under build/VARIANT.
 
-CC ?= gcc
 CLANG ?= clang
 BPFTOOL ?= bpftool
 PYTHON ?= /usr/bin/python3
@@ -53,20 +52,36 @@ MAN := $(MAN_SOURCES:docs/%.scd=build/man/%)
 .PHONY: all
 all: $(OUT)/vhostlane $(BPF_OBJECTS) man
 
+# V=1 shows the commands.
+ifeq ($(V),1)
+say = @:
+Q :=
+else
+say = @echo "  $(1)	$@"
+Q := @
+endif
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+
 $(OUT)/vhostlane: $(OBJECTS)
-	$(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $(OBJECTS) $(LDLIBS_ALL)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $(OBJECTS) $(LDLIBS_ALL)
 
 $(OUT)/obj/%.o: %.c | $(SKELETONS)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 build/bpf/%.bpf.o: bpf/%.bpf.c $(wildcard bpf/*.h) $(wildcard include/vhostlane/*.h) vmlinux.h
 	@mkdir -p $(@D)
-	$(CLANG) -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -Wall -Werror -Iinclude -Ibpf -I. -c -o $@ $<
+	$(call say,BPF)
+	$(Q)$(CLANG) -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_x86 -Wall -Werror -Iinclude -Ibpf -I. -c -o $@ $<
 
 build/skel/%.skel.h: build/bpf/%.bpf.o
 	@mkdir -p $(@D)
-	$(BPFTOOL) gen skeleton $< name $* > $@.tmp && mv $@.tmp $@
+	$(call say,SKEL)
+	$(Q)$(BPFTOOL) gen skeleton $< name $* > $@.tmp && mv $@.tmp $@
 
 .PHONY: vmlinux
 vmlinux:
@@ -84,7 +99,8 @@ define unit_test
 UNIT_TESTS += $(OUT)/tests/$(1)
 $(OUT)/tests/$(1): $(OUT)/obj/tests/unit/$(1).o $(patsubst %,$(OUT)/obj/user/%.o,$(2))
 	@mkdir -p $$(@D)
-	$$(CC) $$(CFLAGS_ALL) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(LDLIBS_ALL)
+	$$(call say,LINK)
+	$$(Q)$$(CC) $$(CFLAGS_ALL) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(LDLIBS_ALL)
 endef
 -include $(wildcard tests/*/*.mk)
 

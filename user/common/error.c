@@ -4,14 +4,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int error_set(struct error *error, int code, const char *format, ...)
+void error_fill(struct error *error, int code, const char *format, ...)
 {
 	/* The new text may quote the old one ("%s" of error->text), so it is built aside. */
 	char text[sizeof(error->text)];
 	va_list arguments;
 
 	if (!error)
-		return code;
+		return;
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
@@ -21,5 +21,4 @@ int error_set(struct error *error, int code, const char *format, ...)
 		if (!text[i])
 			break;
 	}
-	return code;
 }

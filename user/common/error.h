@@ -17,8 +17,15 @@ struct error {
  * @code:   negative errno value
  * @format: `WHAT: WHY; REMEDY`; names the knob, prints the value, ends with what to do
  *
- * Return: @code, so that `return error_set(...)` reads well.
+ * Return: @code, so that `return error_set(...)` reads well. A macro, so that the compiler sees that it is not 0.
  */
-int error_set(struct error *error, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+#define error_set(error, code, ...)                             \
+	({                                                      \
+		const int code_ = (code);                       \
+		error_fill((error), code_, __VA_ARGS__);        \
+		code_;                                          \
+	})
+
+void error_fill(struct error *error, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -164,7 +164,7 @@ static json_t *method_queue_set(void *context, json_t *params, struct error *err
 	char cpu_buffer[32], poll_buffer[32];
 	uint32_t busy_poll_us = 0;
 	uint64_t cpu = 0;
-	unsigned pair;
+	unsigned pair = 0;
 
 	if (!mp || pair_param(mp, params, &pair, error))
 		return NULL;
