@@ -5,6 +5,8 @@
  *
  * Pins under /sys/fs/bpf/vhostlane/UPLINK/: the maps by name; `lanes_nN` and `settings_nN` of the host link of node N (all
  * other maps are shared with the uplink's programs); programs under progs/. bpffs is mounted if it is not, and left mounted.
+ * A dot in the interface's name becomes a colon there, as bpffs knows no dots. The objects are embedded in the binary.
+ * The directory is locked (flock) while a daemon serves the uplink.
  */
 #ifndef VHOSTLANE_CONTROL_BPF_LOADER_H
 #define VHOSTLANE_CONTROL_BPF_LOADER_H
@@ -19,9 +21,6 @@
 #define BPF_PIN_ROOT "/sys/fs/bpf/vhostlane"
 
 struct bpf_set; /* all objects of one uplink */
-
-/* Where the .bpf.o files are: $VHOSTLANE_BPF_DIR, else next to the running binary (build/bpf), else the installed place. */
-const char *bpf_object_directory(void);
 
 /**
  * bpf_set_open() - load the uplink's programs and maps, or adopt those found pinned
@@ -41,6 +40,9 @@ int bpf_set_attach_uplink(struct bpf_set *set, enum lane_mode mode, struct error
 int bpf_set_attach_host_link(struct bpf_set *set, unsigned node, unsigned host_ifindex, unsigned engine_ifindex, unsigned queues,
 			     struct error *error);
 
+/* Before the veth pair goes or is made anew; bpf_set_close() does it for all. Not attached: nothing. */
+void bpf_set_detach_host_link(struct bpf_set *set, unsigned node);
+
 bool bpf_set_adopted(const struct bpf_set *set);
 bool bpf_set_dispatcher(const struct bpf_set *set); /* attached through libxdp's dispatcher */
 
@@ -49,7 +51,7 @@ struct vl_settings *bpf_set_settings(struct bpf_set *set, int node);
 /* mmap()ed `flow_steering`: VL_FLOW_BUCKETS entries of @port. Workers store, XDP reads. */
 uint32_t *bpf_set_flow_steering(struct bpf_set *set, unsigned port);
 
-/* Puts all lanes of a device into its XSKMAP. node -1 = uplink. */
+/* Puts all lanes of a device into its XSKMAP and notes queues and workers in its settings. node -1 = uplink. */
 int bpf_set_fill_lanes(struct bpf_set *set, int node, struct lane_device *device, struct error *error);
 
 int bpf_set_port_put(struct bpf_set *set, const struct vl_port_key *key, const struct vl_port_value *value);

@@ -1,0 +1,186 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-2-Clause
+# Loads vhostlane's BPF programs on an interface with bpftool and tc alone, without the daemon. Until `vhostlane run` adopts
+# them they let every frame pass to the stack. What is loaded this way outlives the daemon.
+#
+# Usage: load-with-bpftool.sh IFNAME [generic]     generic: XDP in generic mode, for drivers without native XDP
+#        load-with-bpftool.sh --unload IFNAME      undoes it; also clears up after a daemon that crashed
+#
+# The objects are looked for in $VHOSTLANE_BPF_DIR, ../build/bpf and ../lib/vhostlane/bpf beside this script.
+set -eu
+
+priority=30312 # as TC_HOOK_PRIORITY in user/control/bpf_set.h
+handle=1
+bpffs=/sys/fs/bpf
+root=$bpffs/vhostlane
+shared_maps="ports queue_affinity flow_steering counters settings"
+
+fail()
+{
+	echo "load-with-bpftool: $*" >&2
+	exit 1
+}
+
+usage()
+{
+	echo "usage: load-with-bpftool.sh IFNAME [generic] | --unload IFNAME" >&2
+	exit 2
+}
+
+object_directory()
+{
+	here=$(dirname "$(readlink -f "$0")")
+	for directory in "${VHOSTLANE_BPF_DIR:-}" "$here/../build/bpf" "$here/../lib/vhostlane/bpf"; do
+		if [ -n "$directory" ] && [ -e "$directory/xdp_steer.bpf.o" ] && [ -e "$directory/tc_host.bpf.o" ]; then
+			echo "$directory"
+			return
+		fi
+	done
+	fail "xdp_steer.bpf.o and tc_host.bpf.o: not found; run make, or set VHOSTLANE_BPF_DIR"
+}
+
+# Ids of the XDP programs on the interface.
+attached_xdp()
+{
+	ip -d link show dev "$ifname" | sed -n 's/.*prog\/xdp[a-z]* id \([0-9]*\).*/\1/p'
+}
+
+xdp_mode()
+{
+	case "$(ip -d link show dev "$ifname")" in
+	*xdpgeneric*) echo xdpgeneric ;;
+	*) echo xdp ;;
+	esac
+}
+
+# Name of the program with id $1, and id of the program pinned at $1.
+program_name() { bpftool prog show id "$1" 2>/dev/null | sed -n '1s/.* name \([^ ]*\).*/\1/p'; }
+pinned_id() { bpftool prog show pinned "$1" 2>/dev/null | sed -n '1s/^\([0-9]*\):.*/\1/p'; }
+
+# Nothing else may work on the directory meanwhile; a running daemon holds this lock.
+lock_directory()
+{
+	exec 9<"$directory"
+	flock -n 9 || fail "$ifname: $directory is locked by a running vhostlane; stop it first"
+}
+
+remove_filter()
+{
+	if tc filter show dev "$ifname" "$1" pref $priority 2>/dev/null | grep -q "$2"; then
+		tc filter del dev "$ifname" "$1" pref $priority
+	fi
+}
+
+# clsact goes if we made it and nobody else uses it.
+remove_clsact()
+{
+	[ -d "$directory/made_clsact" ] || return 0
+	rmdir "$directory/made_clsact"
+	if [ -z "$(tc filter show dev "$ifname" ingress; tc filter show dev "$ifname" egress)" ]; then
+		tc qdisc del dev "$ifname" clsact 2>/dev/null || true
+	fi
+}
+
+detach()
+{
+	remove_filter egress tc_host
+	remove_filter ingress tc_uplink_ingr
+	remove_clsact
+	for id in $(attached_xdp); do
+		if [ "$id" = "$(pinned_id "$directory/progs/xdp_steer")" ]; then
+			ip link set dev "$ifname" "$(xdp_mode)" off
+		elif [ "$(program_name "$id")" = xdp_dispatcher ]; then
+			echo "load-with-bpftool: $ifname: has a libxdp dispatcher, left as it is;" \
+				"look for xdp_steer in \`xdp-loader status\` and unload it with \`xdp-loader unload $ifname -i ID\`" >&2
+		fi
+	done
+}
+
+# Pins and directories that are empty then.
+remove_pins()
+{
+	find "$directory" -type f -exec rm -f {} +
+	for each in "$directory/progs" "$directory" "$root"; do
+		rmdir "$each" 2>/dev/null || true
+	done
+}
+
+unload()
+{
+	[ -d "$directory" ] || fail "$ifname: nothing of vhostlane's is pinned under $root"
+	lock_directory
+	if [ -e "/sys/class/net/$ifname" ]; then
+		detach
+	fi
+	remove_pins
+}
+
+undo_load()
+{
+	trap - EXIT
+	detach
+	remove_pins
+}
+
+load()
+{
+	[ -e "/sys/class/net/$ifname" ] || fail "$ifname: no such interface; see \`ip link\`"
+	objects=$(object_directory)
+	for id in $(attached_xdp); do
+		fail "$ifname: XDP program '$(program_name "$id")' (id $id) is attached and is not replaced;" \
+			"remove it with \`ip link set dev $ifname $(xdp_mode) off\`"
+	done
+	if [ "$(stat -f -c %T $bpffs 2>/dev/null)" != bpf_fs ]; then
+		mount -t bpf bpf $bpffs || fail "$bpffs: cannot mount the BPF file system; run as root"
+	fi
+	[ ! -e "$directory/settings" ] || fail "$ifname: already loaded under $directory; undo it with \`$0 --unload $ifname\`"
+	mkdir -p "$directory/progs"
+	lock_directory
+	trap undo_load EXIT
+
+	bpftool prog loadall "$objects/xdp_steer.bpf.o" "$directory/progs" pinmaps "$directory" ||
+		fail "$ifname: bpftool cannot load xdp_steer; it needs a kernel with BTF (6.1 or newer) and root"
+	set --
+	for map in $shared_maps; do
+		set -- "$@" map name "$map" pinned "$directory/$map"
+	done
+	bpftool prog loadall "$objects/tc_host.bpf.o" "$directory/progs" type classifier "$@" ||
+		fail "$ifname: bpftool cannot load tc_host; it needs a kernel with BTF (6.1 or newer) and root"
+
+	bpftool net attach $attach_type pinned "$directory/progs/xdp_steer" dev "$ifname" ||
+		fail "$ifname: cannot attach XDP ($attach_type); if its driver has no native XDP, or its MTU or queues do not permit it, add \`generic\`"
+	if tc qdisc add dev "$ifname" clsact 2>/dev/null; then
+		mkdir "$directory/made_clsact"
+	fi
+	tc filter add dev "$ifname" egress pref $priority handle $handle bpf direct-action object-pinned "$directory/progs/tc_host" &&
+		tc filter add dev "$ifname" ingress pref $priority handle $handle bpf direct-action object-pinned "$directory/progs/tc_uplink_ingress" ||
+		fail "$ifname: cannot attach the tc programs; the interface needs a clsact qdisc (see \`tc qdisc show dev $ifname\`)"
+	trap - EXIT
+	echo "$ifname: loaded under $directory; \`vhostlane run --uplink $ifname\` adopts it"
+}
+
+command=load
+attach_type=xdpdrv
+case "${1:-}" in
+--unload)
+	command=unload
+	shift
+	[ $# -eq 1 ] || usage
+	;;
+-*) usage ;;
+esac
+case $#,${2:-} in
+1,) ;;
+2,generic) attach_type=xdpgeneric ;;
+*) usage ;;
+esac
+ifname=$1
+case $ifname in
+'' | . | .. | */*) usage ;;
+esac
+[ "$(id -u)" -eq 0 ] || fail "needs root"
+for tool in bpftool tc ip flock; do
+	command -v $tool >/dev/null || fail "$tool: not found; install the packages bpftool, iproute2 and util-linux"
+done
+directory=$root/$(echo "$ifname" | tr . :) # bpffs knows no dots
+$command
