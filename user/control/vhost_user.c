@@ -62,6 +62,7 @@ void session_begin(struct vhost_user_session *s, int fd)
 	struct error error;
 
 	s->fd = fd;
+	s->offered = features_on_offer(s);
 	s->connection = event_loop_add(s->loop, fd, EPOLLIN, on_message, s, &error);
 	if (!s->connection) {
 		session_end(s, true, "%s", error.text);
@@ -172,6 +173,11 @@ void vhost_user_close(struct vhost_user_session *s)
 	free(s);
 }
 
+void vhost_user_set_mtu(struct vhost_user_session *s, unsigned mtu)
+{
+	s->mtu = mtu;
+}
+
 /* --- faults ---------------------------------------------------------------------------------------------------------- */
 
 void vhost_user_check_faults(struct vhost_user_session *s)
@@ -187,12 +193,12 @@ void vhost_user_check_faults(struct vhost_user_session *s)
 
 bool vhost_user_ring_started(const struct vhost_user_session *s, unsigned ring)
 {
-	return ring < s->ring_count && s->rings[ring].started;
+	return s && ring < s->ring_count && s->rings[ring].started;
 }
 
 bool vhost_user_ring_enabled(const struct vhost_user_session *s, unsigned ring)
 {
-	return ring < s->ring_count && ring_enabled(s, ring);
+	return s && ring < s->ring_count && ring_enabled(s, ring);
 }
 
 bool vhost_user_ring_active(const struct vhost_user_session *s, unsigned ring)

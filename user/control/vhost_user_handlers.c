@@ -40,7 +40,7 @@ static uint64_t mask_of(const uint8_t *bits, size_t count)
 	return mask;
 }
 
-static uint64_t offered_features(const struct vhost_user_session *s)
+uint64_t features_on_offer(const struct vhost_user_session *s)
 {
 	return mask_of(virtio_features, ARRAY_SIZE(virtio_features)) | (s->mtu ? BIT(VIRTIO_NET_F_MTU) : 0);
 }
@@ -57,12 +57,12 @@ static void answer_u64(struct vhost_user_message *m, uint64_t value)
 
 static void get_features(struct vhost_user_session *s, struct vhost_user_message *m)
 {
-	answer_u64(m, offered_features(s));
+	answer_u64(m, s->offered);
 }
 
 static int check_features(struct vhost_user_session *s, struct vhost_user_message *m, struct error *error)
 {
-	uint64_t surplus = m->payload.u64 & ~offered_features(s);
+	uint64_t surplus = m->payload.u64 & ~s->offered;
 
 	if (surplus)
 		return error_set(error, -EINVAL,

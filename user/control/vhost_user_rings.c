@@ -287,7 +287,6 @@ static void start_ring(struct vhost_user_session *s, unsigned index)
 	forget_first_kick(r);
 	code = ring_start(ring_of(s, index), &setup, &error);
 	if (!code) {
-		atomic_store(&pair_of(s, index)->fault_reported, false);
 		r->started = true;
 		r->misplaced = false;
 		session_log(LOG_LEVEL_DEBUG, s, "ring %u (%s) starts at %u, %u entries", index, direction(index), r->base, r->size);
@@ -313,7 +312,7 @@ void rings_start(struct vhost_user_session *s)
 		if (!r->started && !r->broken && r->kick_known && r->has_addresses && r->size)
 			start_ring(s, i);
 		if (!r->offered && vhost_user_ring_active(s, i))
-			s->changed = true;
+			r->offered = s->changed = true;
 	}
 }
 
@@ -321,9 +320,6 @@ void rings_publish(struct vhost_user_session *s)
 {
 	if (!s->changed)
 		return;
-	/* A ring that faulted stays marked: workers may hold it until it is withdrawn. */
-	for (unsigned i = 0; i < s->ring_count; i++)
-		s->rings[i].offered |= vhost_user_ring_active(s, i);
 	s->changed = false;
 	s->ops->publish(s->context);
 }

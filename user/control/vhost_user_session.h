@@ -32,7 +32,8 @@ struct session_ring {
 	enum ring_enable enable;
 
 	bool started;	/* ring_start() was done; workers may see it if `offered` too */
-	bool offered;	/* a publish() showed it to the workers, and no withdraw() took it back */
+	/* Workers may have it: it has been active since the last withdraw(), and any publish, for another port too, shows what is active. */
+	bool offered;
 	bool broken;	/* faulted: stays stopped until the frontend configures it again */
 	bool misplaced; /* its addresses lie outside the memory known so far; said once */
 	int err_fd;
@@ -66,6 +67,7 @@ struct vhost_user_session {
 	uint64_t served;
 
 	/* What was negotiated in it. */
+	uint64_t offered; /* the same all the time: frontends remember it */
 	bool has_features;
 	uint64_t features;
 	uint64_t protocol_features;
@@ -123,6 +125,8 @@ bool dispatch_message(struct vhost_user_session *session, struct vhost_user_mess
 
 /* --- vhost_user_handlers.c ------------------------------------------------------------------------------------------- */
 
+/* Virtio features that a new connection is offered. */
+uint64_t features_on_offer(const struct vhost_user_session *session);
 /* NULL for a number beyond the specification. */
 const struct request_row *request_row(uint32_t request);
 
