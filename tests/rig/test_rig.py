@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """vhostlane on a host with two NUMA nodes: a virtual machine that has what this one may lack."""
+import json
+
 import pytest
 
 from numa import NODE_MEGABYTES, NumaMachine
@@ -38,7 +40,6 @@ def test_daemon_starts_on_two_nodes(machine):
     machine.run("for i in $(seq 600); do grep -qx ready /run/vhostlane/out && exit 0; kill -0 $(cat /run/vhostlane/pid) || break;"
                 " sleep 0.1; done; cat /run/vhostlane/log; exit 1")
     text = machine.run("vhostlane worker list --json --control /run/vhostlane/control.sock")
-    import json
     workers = {worker["cpu"]: worker["node"] for worker in json.loads(text)}
     assert workers == {0: 0, 1: 0, 2: 1, 3: 1}
     machine.run("kill $(cat /run/vhostlane/pid); for i in $(seq 600); do kill -0 $(cat /run/vhostlane/pid) 2>/dev/null || exit 0; sleep 0.1;"
