@@ -12,9 +12,14 @@
 #include "common/error.h"
 #include "control/event_loop.h"
 
+#define CONTROL_CLIENTS_MAX 16	   /* a further one takes the place of the one that was silent longest */
+#define CONTROL_BATCH_MAX 64	   /* calls of one batch array */
+#define CONTROL_RESPONSE_MAX (16 * 1024 * 1024) /* bytes of one response line: queue.list at full size */
+
 struct control_method {
 	const char *name; /* "port.add" */
-	/* @params: object, never NULL. Return: new reference, or NULL with *error filled. */
+	/* @params: object, never NULL. Return: new reference, or NULL with *error filled; its code -EINVAL is answered as
+	 * "invalid params", -ENOMEM as "internal error", any other as CONTROL_ERROR_REFUSED. Must not close the socket. */
 	json_t *(*call)(void *context, json_t *params, struct error *error);
 };
 
