@@ -22,7 +22,9 @@
 enum lane_mode { LANE_MODE_AUTO, LANE_MODE_ZERO_COPY, LANE_MODE_COPY, LANE_MODE_GENERIC, LANE_MODE_COUNT };
 extern const char *const lane_mode_names[LANE_MODE_COUNT]; /* "auto", "zero-copy", "copy", "generic" */
 
-#define LANE_RING_SIZE 2048 /* descriptors of each FILL, RX, TX and COMPLETION ring */
+#define LANE_RING_SIZE 2048 /* descriptors of each FILL, TX and COMPLETION ring, and of an RX ring of up to four workers */
+#define LANE_RX_SIZE_MIN 256 /* RX rings of more workers are smaller, so that the frames they can hold stay bounded (lane_device.c) */
+#define LANE_BURST_CHUNKS (FRAME_BURST * 4) /* UMEM frames of one received burst, at most */
 #define LANE_BIND_RETRY_US 200
 #define LANE_BIND_RETRY_TOTAL_US 200000 /* EBUSY after a crash lasts 10 to 20 ms */
 
@@ -69,12 +71,15 @@ struct lane_port {
 	unsigned worker;
 	unsigned tx_queue;	       /* worker % queues */
 	struct frame_cache cache;
-	uint64_t held[FRAME_BURST * 4]; /* consumed RX frames whose queue's FILL was locked by another worker */
-	uint32_t held_count, held_queue;
-	uint64_t kicks;
+	uint64_t taken[LANE_BURST_CHUNKS]; /* UMEM frames of the burst that lane_receive() handed out */
+	uint64_t held[LANE_BURST_CHUNKS];  /* consumed RX frames whose queue's FILL was locked by another worker */
+	uint32_t taken_count, held_count;
+	uint64_t kicks, kicks_refused;	   /* refused: the device is down or gone (ENETDOWN, ENXIO); what is on TX stays there */
+	uint64_t lost_in_kernel;	   /* copy mode: frames that the kernel took off TX and the device then refused (EBUSY) */
 	uint64_t sent_frames, sent_bytes;
 	uint64_t dropped_no_frame, dropped_ring_full, dropped_too_long; /* to device: frames not sent, by reason */
-	bool tx_pending;	       /* something was put on TX since the last kick */
+	bool tx_pending; /* TX holds something that the kernel was not told of, or would not take yet. Still set after
+			  * lane_settle(): nothing will wake the worker for it; sleep a millisecond or so at most, then settle again */
 };
 
 struct lane_port *lane_port_create(struct lane_device *device, unsigned worker, struct error *error);
@@ -101,9 +106,14 @@ void lane_flush(struct lane_port *port);
 /* Before sleep: frames held back go to FILL now, completions are reaped, FILL is woken if the driver asks. */
 void lane_settle(struct lane_port *port);
 
-/* Sum of all frames by place, for the conservation proof. Control thread; exact when workers rest. */
+/*
+ * Sum of all frames by place, for the conservation proof. Control thread; exact when workers rest. fill, rx, tx and completion are
+ * read from the rings' shared indices; kernel is what this side gave to the kernel and has not got back (counted on its own) and that is
+ * in no ring: a driver's receive ring in zero-copy mode, frames on their way out. total = sum of all the others.
+ */
 struct lane_census {
 	uint32_t total, stock, cached, held, fill, rx, tx, completion;
+	int64_t kernel; /* negative: the kernel gave back what it never got, a fault */
 };
 /* @ports: the lane_port of each worker (count = lane_device_workers()). */
 void lane_device_census(struct lane_device *device, struct lane_port *const *ports, struct lane_census *census);

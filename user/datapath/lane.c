@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The data path of a device: frames in, frames out, UMEM frames round.
+ *
+ * Theory of operation. In: lane_receive() describes what lies on an RX ring without touching it; lane_release() puts the same UMEM
+ * frames back on FILL of that queue. Frames of one UMEM are all alike, so what FILL has no room for goes to the worker's
+ * cache and what FILL lacks comes from there (lane_device.c says why there always is one). A FILL lock that is taken is not
+ * waited for: frames wait in ->held until the next visit, or until ->held is full.
+ * Out: a batch is copied into UMEM frames with no lock held, then put on TX and exchanged for completed frames under the
+ * queue's lock; lane_flush() makes the kernel look, once per round.
+ * No call here blocks: kicks are counted out, and what the kernel does not take stays on TX or is dropped and counted.
+ */
+#include "datapath/lane.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "common/util.h"
+#include "datapath/burst_lock.h"
+#include "datapath/lane_internal.h"
+
+#define FILL_LOW (LANE_RING_SIZE / 4 * 3) /* FILL is topped up from the cache when fewer are on it: not for every frame in flight */
+
+/* A kick of copy mode sends 32 frames on kernels without XDP_MAX_TX_SKB_BUDGET, and one if the device refuses it. */
+#define TX_KERNEL_BATCH 32
+#define FLUSH_KICKS (LANE_RING_SIZE / TX_KERNEL_BATCH)
+
+/* A packet of the kernel's is at most 64 KiB and its pieces are full but for the last. */
+_Static_assert(LANE_BURST_CHUNKS * (2048 - LANE_XDP_HEADROOM) >= 2 * 65536, "any packet fits a burst whole");
+_Static_assert(FRAME_SEGMENTS >= LANE_BURST_CHUNKS, "a burst's segments cannot run out");
+_Static_assert(LANE_TX_BATCH >= LANE_TX_CHUNKS_MAX, "any frame fits a batch whole");
+
+/* --- FILL --------------------------------------------------------------------------------------------------------- */
+
+static void fill_wake(const struct lane_queue *queue)
+{
+	if (unlikely(lane_ring_wants_wakeup(&queue->fill)))
+		recvfrom(queue->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL);
+}
+
+static uint32_t fill_put(struct lane_ring *fill, const uint64_t *frames, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		*lane_ring_address(fill, fill->next++) = frames[i];
+	return count;
+}
+
+/* Held frames, the burst's frames, then the cache's while FILL is low; what finds no room goes to the cache. Lock held. */
+static void fill_serve(struct lane_port *port, struct lane_queue *queue)
+{
+	uint32_t space = lane_ring_space(&queue->fill);
+	uint32_t held = fill_put(&queue->fill, port->held, min_u32(port->held_count, space));
+	uint32_t taken = fill_put(&queue->fill, port->taken, min_u32(port->taken_count, space - held));
+	uint32_t more = 0;
+
+	space -= held + taken;
+	if (space > LANE_RING_SIZE - FILL_LOW) {
+		uint64_t frames[FRAME_BURST];
+		uint32_t got;
+
+		do {
+			got = frame_cache_take(&port->cache, frames, min_u32(space - more, FRAME_BURST));
+			more += fill_put(&queue->fill, frames, got);
+		} while (got && more < space);
+	}
+	if (held + taken + more) {
+		lane_ring_publish(&queue->fill);
+		queue->fill_given += held + taken + more;
+	}
+	burst_unlock(&queue->fill_lock);
+
+	frame_cache_give(&port->cache, port->held + held, port->held_count - held);
+	frame_cache_give(&port->cache, port->taken + taken, port->taken_count - taken);
+	port->held_count = port->taken_count = 0;
+	fill_wake(queue);
+}
+
+/* Gives the burst's frames back, now or (lock taken, room in ->held) at the next visit. */
+static void give_back(struct lane_port *port, struct lane_queue *queue)
+{
+	if (unlikely(!burst_trylock(&queue->fill_lock))) {
+		if (port->held_count + port->taken_count <= ARRAY_SIZE(port->held)) {
+			memcpy(port->held + port->held_count, port->taken, port->taken_count * sizeof(port->taken[0]));
+			port->held_count += port->taken_count;
+			port->taken_count = 0;
+			return;
+		}
+		burst_lock(&queue->fill_lock);
+	}
+	fill_serve(port, queue);
+}
+
+/* Nothing came in: FILL must not depend on that. */
+static void fill_visit(struct lane_port *port, struct lane_queue *queue)
+{
+	if (unlikely(port->held_count || lane_ring_level(&queue->fill) < FILL_LOW)) {
+		if (burst_trylock(&queue->fill_lock))
+			fill_serve(port, queue);
+	} else {
+		fill_wake(queue);
+	}
+}
+
+/* --- from the device ---------------------------------------------------------------------------------------------- */
+
+/* Descriptors of the packet that starts @at entries on; 0 if it is not there whole. */
+static uint32_t packet_chunks(const struct lane_ring *rx, uint32_t at, uint32_t available)
+{
+	for (uint32_t end = at; end < available; end++)
+		if (!(lane_ring_desc(rx, rx->next + end)->options & XDP_PKT_CONTD))
+			return end + 1 - at;
+	return 0;
+}
+
+static void frame_from_chunks(struct lane_port *port, const struct lane *lane, struct frame_burst *burst, uint32_t at, uint32_t chunks)
+{
+	const struct lane_device *device = lane->device;
+	const struct xdp_desc *desc = lane_ring_desc(&lane->rx, lane->rx.next + at);
+	struct frame *frame = &burst->frames[burst->count++];
+
+	frame->head = device->area + desc->addr;
+	__builtin_prefetch(frame->head);
+	frame->head_length = (uint16_t)desc->len;
+	frame->length = desc->len;
+	frame->segments = &burst->segments[burst->segment_count];
+	frame->segment_count = (uint16_t)(chunks - 1);
+	memset(&frame->vnet, 0, sizeof(frame->vnet));
+	frame->origin = 0;
+	port->taken[port->taken_count++] = desc->addr & ~(uint64_t)device->chunk_mask;
+
+	for (uint32_t i = 1; i < chunks; i++) {
+		desc = lane_ring_desc(&lane->rx, lane->rx.next + at + i);
+		burst->segments[burst->segment_count++] = (struct frame_segment){device->area + desc->addr, desc->len};
+		frame->length += desc->len;
+		port->taken[port->taken_count++] = desc->addr & ~(uint64_t)device->chunk_mask;
+	}
+}
+
+unsigned lane_receive(struct lane_port *port, struct lane *lane, struct frame_burst *burst, unsigned max)
+{
+	struct lane_queue *queue = &lane->device->queues[lane->queue];
+	uint32_t available, chunks, at = 0;
+	uint64_t bytes = 0;
+
+	burst->count = 0;
+	burst->segment_count = 0;
+	if (unlikely(port->taken_count))
+		give_back(port, queue);
+	available = min_u32(lane_ring_available(&lane->rx), LANE_BURST_CHUNKS);
+	max = min_u32(max, FRAME_BURST);
+
+	/* A packet whose end lies beyond this burst is left whole for the next. */
+	while (burst->count < max && (chunks = packet_chunks(&lane->rx, at, available))) {
+		frame_from_chunks(port, lane, burst, at, chunks);
+		bytes += burst->frames[burst->count - 1].length;
+		at += chunks;
+	}
+	if (!at) {
+		fill_visit(port, queue);
+		return 0;
+	}
+	lane->rx.next += at;
+	lane_ring_release(&lane->rx); /* the frames are ours until they are on FILL again: the entries may go at once */
+	lane_count(&lane->chunks_taken, at);
+	lane_count(&lane->counters.frames, burst->count);
+	lane_count(&lane->counters.bytes, bytes);
+	return burst->count;
+}
+
+void lane_release(struct lane_port *port, struct lane *lane, struct frame_burst *burst)
+{
+	give_back(port, &lane->device->queues[lane->queue]);
+	burst->count = 0;
+	burst->segment_count = 0;
+}
+
+bool lane_pending(const struct lane *lane)
+{
+	return lane_ring_available(&lane->rx) != 0;
+}
+
+/* --- to the device ------------------------------------------------------------------------------------------------ */
+
+/* Takes what is on COMPLETION into the cache. TX lock held. */
+static void tx_reap(struct lane_port *port, struct lane_queue *queue)
+{
+	const uint64_t mask = ~(uint64_t)port->device->chunk_mask;
+	uint32_t left = lane_ring_available(&queue->completion);
+
+	if (!left)
+		return;
+	queue->tx_back += left;
+	while (left) {
+		uint64_t frames[FRAME_BURST];
+		uint32_t part = min_u32(left, FRAME_BURST);
+
+		for (uint32_t i = 0; i < part; i++)
+			frames[i] = *lane_ring_address(&queue->completion, queue->completion.next++) & mask;
+		frame_cache_give(&port->cache, frames, part);
+		left -= part;
+	}
+	lane_ring_release(&queue->completion);
+}
+
+/* Frames of one batch on their way to TX. */
+struct tx_batch {
+	uint32_t frame_count, chunk_count;
+	const struct frame *frames[FRAME_BURST];
+	uint8_t chunks[FRAME_BURST]; /* of each frame */
+	uint64_t addresses[LANE_TX_BATCH];
+	uint32_t lengths[LANE_TX_BATCH];
+};
+
+/* Picks frames for one batch. Return: how many of @frames are done with, picked or too long. */
+static unsigned batch_pick(struct lane_port *port, struct tx_batch *batch, struct frame *const *frames, unsigned count)
+{
+	const uint32_t room = port->device->chunk_mask + 1 - LANE_TX_OFFSET;
+	const uint32_t chunks_max = port->device->setup.multi_buffer ? LANE_TX_CHUNKS_MAX : 1;
+	unsigned i;
+
+	batch->frame_count = batch->chunk_count = 0;
+	for (i = 0; i < count && batch->frame_count < FRAME_BURST; i++) {
+		uint32_t chunks = frames[i]->length <= room ? 1 : (frames[i]->length + room - 1) / room;
+
+		if (unlikely(chunks > chunks_max)) {
+			lane_count(&port->dropped_too_long, 1);
+			continue;
+		}
+		if (batch->chunk_count + chunks > LANE_TX_BATCH)
+			break;
+		batch->frames[batch->frame_count] = frames[i];
+		batch->chunks[batch->frame_count++] = (uint8_t)chunks;
+		batch->chunk_count += chunks;
+	}
+	return i;
+}
+
+/* Leaves the last frames out until @got chunks are enough; surplus chunks go back. */
+static void batch_shrink(struct lane_port *port, struct tx_batch *batch, uint32_t got)
+{
+	uint32_t dropped = 0;
+
+	while (batch->chunk_count > got) {
+		batch->chunk_count -= batch->chunks[--batch->frame_count];
+		dropped++;
+	}
+	frame_cache_give(&port->cache, batch->addresses + batch->chunk_count, got - batch->chunk_count);
+	lane_count(&port->dropped_no_frame, dropped);
+}
+
+/* Copies one frame into its chunks, each filled before the next; short frames are padded with zero bytes. */
+static void copy_to_chunks(const struct lane_device *device, const struct frame *frame, const uint64_t *addresses, uint32_t *lengths)
+{
+	const uint32_t room = device->chunk_mask + 1 - LANE_TX_OFFSET;
+	const uint8_t *from = frame->head;
+	uint32_t left = frame->head_length, segment = 0, filled = 0;
+	uint8_t *to = device->area + *addresses + LANE_TX_OFFSET;
+
+	for (;;) {
+		uint32_t part = min_u32(left, room - filled);
+
+		memcpy(to + filled, from, part);
+		filled += part;
+		from += part;
+		left -= part;
+		if (!left) {
+			if (segment == frame->segment_count)
+				break;
+			from = frame->segments[segment].data;
+			left = frame->segments[segment++].length;
+		} else {
+			*lengths++ = filled;
+			to = device->area + *++addresses + LANE_TX_OFFSET;
+			filled = 0;
+		}
+	}
+	if (unlikely(frame->length < FRAME_LENGTH_PADDED)) {
+		memset(to + filled, 0, FRAME_LENGTH_PADDED - filled);
+		filled = FRAME_LENGTH_PADDED;
+	}
+	*lengths = filled;
+}
+
+/* Puts frames of the batch on TX, from number *@frame and chunk *@chunk on, while whole ones fit. TX lock held. */
+static void batch_put(const struct lane_device *device, struct lane_queue *queue, const struct tx_batch *batch, uint32_t *frame,
+		      uint32_t *chunk)
+{
+	/* What is on COMPLETION counts too: then neither TX nor COMPLETION can overflow. */
+	uint32_t space = LANE_RING_SIZE - (uint32_t)(queue->tx_given - queue->tx_back);
+	uint32_t put = 0;
+
+	while (*frame < batch->frame_count && put + batch->chunks[*frame] <= space) {
+		for (uint32_t i = batch->chunks[*frame]; i; i--, put++, (*chunk)++) {
+			struct xdp_desc *desc = lane_ring_desc(&queue->tx, queue->tx.next++);
+
+			desc->addr = batch->addresses[*chunk] + LANE_TX_OFFSET;
+			desc->len = batch->lengths[*chunk];
+			desc->options = i > 1 ? XDP_PKT_CONTD : 0;
+		}
+		(*frame)++;
+	}
+	queue->tx_given += put;
+	lane_ring_publish(&queue->tx);
+}
+
+static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, struct tx_batch *batch)
+{
+	uint32_t got, frame = 0, chunk = 0;
+	uint64_t bytes = 0;
+
+	got = frame_cache_take(&port->cache, batch->addresses, batch->chunk_count);
+	if (unlikely(got < batch->chunk_count)) {
+		burst_lock(&queue->tx_lock);
+		tx_reap(port, queue);
+		burst_unlock(&queue->tx_lock);
+		got += frame_cache_take(&port->cache, batch->addresses + got, batch->chunk_count - got);
+		batch_shrink(port, batch, got);
+	}
+	for (uint32_t i = 0, at = 0; i < batch->frame_count; at += batch->chunks[i++])
+		copy_to_chunks(port->device, batch->frames[i], batch->addresses + at, batch->lengths + at);
+
+	/* A full TX gets one chance: more was sent in this round than a ring holds. */
+	for (unsigned attempt = 0; attempt < 2 && frame < batch->frame_count; attempt++) {
+		if (attempt)
+			lane_flush(port);
+		burst_lock(&queue->tx_lock);
+		tx_reap(port, queue);
+		batch_put(port->device, queue, batch, &frame, &chunk);
+		burst_unlock(&queue->tx_lock);
+		port->tx_pending = true;
+	}
+	frame_cache_give(&port->cache, batch->addresses + chunk, batch->chunk_count - chunk);
+	lane_count(&port->dropped_ring_full, batch->frame_count - frame);
+	for (uint32_t i = 0; i < chunk; i++)
+		bytes += batch->lengths[i];
+	lane_count(&port->sent_frames, frame);
+	lane_count(&port->sent_bytes, bytes);
+	return frame;
+}
+
+unsigned lane_send(struct lane_port *port, struct frame *const *frames, unsigned count)
+{
+	struct lane_queue *queue = &port->device->queues[port->tx_queue];
+	struct tx_batch batch;
+	unsigned sent = 0;
+
+	for (unsigned at = 0; at < count;) {
+		at += batch_pick(port, &batch, frames + at, count - at);
+		if (batch.frame_count)
+			sent += batch_send(port, queue, &batch);
+	}
+	return sent;
+}
+
+/* Copy mode: the kernel sends inside the call. Return: true if another kick is worth its while. */
+static bool kick_copy(struct lane_port *port, struct lane_queue *queue)
+{
+	uint32_t before = __atomic_load_n(queue->tx.consumer, __ATOMIC_ACQUIRE);
+	int code = sendto(queue->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
+
+	lane_count(&port->kicks, 1);
+	switch (code) {
+	case EBUSY: /* one frame was taken and lost, the rest is still there */
+		lane_count(&port->lost_in_kernel, 1);
+		break;
+	case 0:
+	case EAGAIN: /* the kernel's batch is over, or the device is busy */
+	case ENOBUFS:
+	case EINTR:
+		break;
+	default: /* ENETDOWN, ENXIO: for as long as it lasts. Frames stay on TX; the next lane_send() tries again */
+		lane_count(&port->kicks_refused, 1);
+		port->tx_pending = false;
+		return false;
+	}
+	port->tx_pending = lane_ring_level(&queue->tx) != 0;
+	return port->tx_pending && __atomic_load_n(queue->tx.consumer, __ATOMIC_ACQUIRE) != before;
+}
+
+static void kick_zero_copy(struct lane_port *port, struct lane_queue *queue)
+{
+	if (lane_ring_wants_wakeup(&queue->tx)) {
+		int code = sendto(queue->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
+
+		lane_count(&port->kicks, 1);
+		if (code == EAGAIN || code == EBUSY || code == ENOBUFS || code == EINTR)
+			return; /* still pending */
+		if (code)
+			lane_count(&port->kicks_refused, 1);
+	}
+	port->tx_pending = false;
+}
+
+void lane_flush(struct lane_port *port)
+{
+	struct lane_queue *queue = &port->device->queues[port->tx_queue];
+
+	if (!port->tx_pending)
+		return;
+	if (port->device->zero_copy) {
+		kick_zero_copy(port, queue);
+		return;
+	}
+	port->tx_pending = lane_ring_level(&queue->tx) != 0; /* not if another worker's kick took it along */
+	for (unsigned kicks = 0; port->tx_pending && kicks < FLUSH_KICKS && kick_copy(port, queue); kicks++)
+		;
+}
+
+void lane_settle(struct lane_port *port)
+{
+	struct lane_device *device = port->device;
+	struct lane_queue *queue = &device->queues[port->tx_queue];
+
+	lane_flush(port);
+	if (lane_ring_level(&queue->completion)) {
+		burst_lock(&queue->tx_lock);
+		tx_reap(port, queue);
+		burst_unlock(&queue->tx_lock);
+	}
+	for (unsigned i = 0; i < device->setup.queues; i++) {
+		queue = &device->queues[i];
+		if (port->held_count || port->taken_count || lane_ring_level(&queue->fill) < FILL_LOW) {
+			burst_lock(&queue->fill_lock);
+			fill_serve(port, queue);
+		} else {
+			fill_wake(queue);
+		}
+	}
+}
