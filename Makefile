@@ -104,8 +104,44 @@ $(OUT)/tests/$(1): $(OUT)/obj/tests/unit/$(1).o $(patsubst %,$(OUT)/obj/user/%.o
 endef
 -include $(wildcard tests/*/*.mk)
 
-.PHONY: unit-tests
-unit-tests: $(UNIT_TESTS)
+.PHONY: unit-tests list-tests
+unit-tests: $(UNIT_TESTS) $(BPF_TESTS) $(NET_TESTS)
+list-tests:
+	@printf '%s\n' $(UNIT_TESTS) $(BPF_TESTS) $(NET_TESTS)
+
+.PHONY: check demo bench
+check:
+	scripts/check.sh
+demo:
+	scripts/demo.sh
+bench:
+	scripts/bench/run.sh
+
+# Installed: program, BPF objects (for bpftool alone), unit, man pages, completion, example configuration.
+SBINDIR = $(DESTDIR)$(PREFIX)/sbin
+LIBDIR = $(DESTDIR)$(PREFIX)/lib/vhostlane
+MANDIR = $(DESTDIR)$(PREFIX)/share/man
+UNITDIR = $(DESTDIR)$(PREFIX)/lib/systemd/system
+COMPLETIONDIR = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+EXAMPLEDIR = $(DESTDIR)$(PREFIX)/share/doc/vhostlane
+
+.PHONY: install uninstall
+install: all
+	install -D -m 755 $(OUT)/vhostlane $(SBINDIR)/vhostlane
+	install -D -m 644 -t $(LIBDIR)/bpf $(BPF_OBJECTS)
+	install -D -m 755 scripts/load-with-bpftool.sh $(LIBDIR)/load-with-bpftool.sh
+	install -D -m 644 build/man/vhostlane.8 $(MANDIR)/man8/vhostlane.8
+	install -D -m 644 build/man/vhostlane.yaml.5 $(MANDIR)/man5/vhostlane.yaml.5
+	install -d $(UNITDIR)
+	sed 's|@SBINDIR@|$(PREFIX)/sbin|' docs/vhostlane.service > $(UNITDIR)/vhostlane.service
+	chmod 644 $(UNITDIR)/vhostlane.service
+	install -D -m 644 docs/vhostlane.bash-completion $(COMPLETIONDIR)/vhostlane
+	install -D -m 644 docs/vhostlane.yaml $(EXAMPLEDIR)/vhostlane.yaml
+
+uninstall:
+	rm -f $(SBINDIR)/vhostlane $(MANDIR)/man8/vhostlane.8 $(MANDIR)/man5/vhostlane.yaml.5 $(UNITDIR)/vhostlane.service \
+		$(COMPLETIONDIR)/vhostlane $(EXAMPLEDIR)/vhostlane.yaml $(LIBDIR)/load-with-bpftool.sh $(LIBDIR)/bpf/*.bpf.o
+	-rmdir $(LIBDIR)/bpf $(LIBDIR) $(EXAMPLEDIR) 2>/dev/null
 
 .PHONY: clean
 clean:
