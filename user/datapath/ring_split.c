@@ -132,6 +132,17 @@ bool ring_cache_region(struct ring *ring, uint64_t address)
 	return false;
 }
 
+void slot_prefetch(struct ring *ring, const struct ring_slot *slot)
+{
+	uint32_t length = slot->desc.len;
+	const uint8_t *at = ring_piece(ring, slot->desc.addr, &length);
+
+	if (at)
+		prefetch_read(at);
+	if (slot->desc.flags & VRING_DESC_F_NEXT)
+		prefetch_read(&ring->desc[slot->desc.next & ring->mask]);
+}
+
 /* --- notifications --------------------------------------------------------------------------------------------------- */
 
 #if defined(__SANITIZE_THREAD__)

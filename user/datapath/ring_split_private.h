@@ -101,25 +101,30 @@ static inline uint8_t *ring_piece(struct ring *ring, uint64_t address, uint32_t 
 	return ring->cached_base + offset;
 }
 
-/* All of it in one piece, else NULL. */
-static inline uint8_t *ring_whole(struct ring *ring, uint64_t address, uint32_t length)
-{
-	uint32_t piece = length;
-	uint8_t *at = ring_piece(ring, address, &piece);
+/* What a slot that is not one plain descriptor will need soon: its first buffer or its table, and its next descriptor. */
+void slot_prefetch(struct ring *ring, const struct ring_slot *slot);
 
-	return likely(piece == length) ? at : NULL;
-}
-
-/* Head and first descriptor of the chain at available entry index. @flags: those of a chain of one plain descriptor. */
+/*
+ * Head and first descriptor of the chain at available entry index. @flags: those of a chain of one plain descriptor. A
+ * descriptor outside the cached region, or of any other kind, is left to the walk along the chain.
+ */
 static inline void slot_read(struct ring *ring, uint16_t index, uint16_t flags, struct ring_slot *slot)
 {
-	slot->head = __atomic_load_n(&ring->avail->ring[index & ring->mask], __ATOMIC_RELAXED);
+	uint16_t head = __atomic_load_n(&ring->avail->ring[index & ring->mask], __ATOMIC_RELAXED);
+	struct vring_desc desc;
+	uint64_t offset;
+
+	slot->head = head;
 	slot->at = NULL;
-	if (unlikely(slot->head >= ring->size))
+	if (unlikely(head >= ring->size))
 		return; /* judged when its turn comes */
-	slot->desc = desc_read(&ring->desc[slot->head]);
-	if (likely(slot->desc.flags == flags))
-		slot->at = ring_whole(ring, slot->desc.addr, slot->desc.len);
+	desc = desc_read(&ring->desc[head]);
+	slot->desc = desc;
+	offset = desc.addr - ring->cached_guest;
+	if (likely(desc.flags == flags && offset < ring->cached_size && desc.len <= ring->cached_size - offset))
+		slot->at = ring->cached_base + offset;
+	else
+		slot_prefetch(ring, slot);
 }
 
 /* --- the walk along a chain ------------------------------------------------------------------------------------------ */
@@ -258,14 +263,10 @@ static inline void copy_32(uint8_t *to, const uint8_t *from)
 	copy_16(to + 16, from + 16);
 }
 
-/* memcpy() for the sizes of frames' heads: no call, few branches; the last block overlaps the one before. */
-static inline void copy_bytes(uint8_t *to, const uint8_t *from, uint32_t length)
+/* memcpy() of 0 .. FRAME_HEAD_MAX bytes: no call, few branches; the last block may overlap the one before. */
+static inline void copy_head(uint8_t *to, const uint8_t *from, uint32_t length)
 {
 	if (likely(length >= 32)) {
-		if (unlikely(length > FRAME_HEAD_MAX)) {
-			memcpy(to, from, length);
-			return;
-		}
 		copy_32(to, from);
 		if (length > 64) {
 			copy_32(to + 32, from + 32);

@@ -13,7 +13,7 @@
 #define NUM_BUFFERS_AT offsetof(struct vnet_header, num_buffers)
 
 /* Reads entries ahead until ahead[] is full or nothing more is known to be available. */
-static __attribute__((noinline)) void look_ahead(struct ring *ring)
+static void look_ahead(struct ring *ring)
 {
 	uint16_t end = ring->ahead_end;
 	uint16_t limit = (uint16_t)min_u32((uint16_t)(ring->avail_seen - ring->last_avail), RING_AHEAD);
@@ -33,14 +33,10 @@ static __attribute__((noinline)) void look_ahead(struct ring *ring)
 	prefetch_write(&ring->used->ring[(ring->used_next + RING_AHEAD) & ring->mask]);
 }
 
-/* At least the entry at last_avail is in ahead[]. False: none is available (or the ring faulted). */
-static inline bool have_slot(struct ring *ring)
+/* Makes sure that the entry at last_avail is in ahead[]. False: none is available (or the ring faulted). */
+static __attribute__((noinline)) bool have_slot(struct ring *ring)
 {
-	uint16_t ready = (uint16_t)(ring->ahead_end - ring->last_avail);
-
-	if (likely(ready > RING_AHEAD - PREFETCH_FRAMES))
-		return true;
-	if (ready == 0 && ring->avail_seen == ring->last_avail && (!ring_look(ring) || ring->avail_seen == ring->last_avail))
+	if (ring->avail_seen == ring->last_avail && (!ring_look(ring) || ring->avail_seen == ring->last_avail))
 		return false;
 	if (ring->ahead_end != ring->avail_seen)
 		look_ahead(ring);
@@ -85,7 +81,7 @@ static void source_copy(struct source *source, uint8_t *to, uint32_t length)
 	while (length) {
 		uint32_t n = min_u32(length, source->left);
 
-		copy_bytes(to, source->at, n);
+		memcpy(to, source->at, n);
 		to += n;
 		length -= n;
 		source->at += n;
@@ -227,53 +223,69 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 
 /* --- the usual frame: one chain of one descriptor ---------------------------------------------------------------------- */
 
-static inline void put_whole(struct ring *ring, const struct frame *frame, const struct vnet_header *header, uint8_t *to)
+static inline void vnet_write(uint32_t header_length, const struct vnet_header *header, uint8_t *to)
 {
-	struct vnet_header first = *header;
+	uint64_t first;
+	uint32_t last;
 
-	first.num_buffers = 1;
-	if (likely(ring->header_length == VNET_HEADER_MODERN))
-		__builtin_memcpy(to, &first, VNET_HEADER_MODERN);
+	__builtin_memcpy(&first, header, 8);
+	__builtin_memcpy(&last, (const uint8_t *)header + 8, 4);
+	last = (last & 0xffff) | 1u << 16; /* num_buffers */
+	__builtin_memcpy(to, &first, 8);
+	if (likely(header_length == VNET_HEADER_MODERN))
+		__builtin_memcpy(to + 8, &last, 4);
 	else
-		__builtin_memcpy(to, &first, VNET_HEADER_LEGACY);
-	to += ring->header_length;
-	copy_bytes(to, frame->head, frame->head_length);
+		__builtin_memcpy(to + 8, &last, 2);
+}
+
+/* A frame that is more than a short head, or less than the shortest one. */
+static __attribute__((noinline)) void put_rest(const struct frame *frame, uint8_t *to)
+{
+	if (likely(frame->head_length <= FRAME_HEAD_MAX))
+		copy_head(to, frame->head, frame->head_length);
+	else
+		memcpy(to, frame->head, frame->head_length);
 	to += frame->head_length;
 	for (uint32_t i = 0; i < frame->segment_count; i++) {
 		memcpy(to, frame->segments[i].data, frame->segments[i].length);
 		to += frame->segments[i].length;
 	}
-	if (unlikely(frame->length < FRAME_LENGTH_PADDED))
+	if (frame->length < FRAME_LENGTH_PADDED)
 		memset(to, 0, FRAME_LENGTH_PADDED - frame->length);
 }
 
 int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_header *header)
 {
-	uint32_t total = ring->header_length + max_u32(frame->length, FRAME_LENGTH_PADDED);
+	uint32_t header_length = ring->header_length;
+	uint32_t length = frame->length;
+	uint32_t total = header_length + max_u32(length, FRAME_LENGTH_PADDED);
 	struct ring_slot *slot;
-	int rc;
 
 	if (unlikely(!ring_usable(ring)))
 		return -EIO;
-	if (unlikely(!have_slot(ring))) {
-		if (!ring_usable(ring))
-			return -EIO;
-		ring_count(&ring->counters.no_buffers, 1);
-		return -ENOBUFS;
-	}
+	if (unlikely((uint16_t)(ring->ahead_end - ring->last_avail) <= RING_AHEAD - PREFETCH_FRAMES) && unlikely(!have_slot(ring)))
+		return put_failed(ring, total, ring_usable(ring) ? -ENOBUFS : -EIO);
 	slot = &ring->ahead[ring->last_avail % RING_AHEAD];
 	if (likely(slot->at && total <= slot->desc.len)) {
-		put_whole(ring, frame, header, slot->at);
+		uint8_t *to = slot->at;
+
+		vnet_write(header_length, header, to);
+		/* One test for "no segments, FRAME_LENGTH_PADDED .. FRAME_HEAD_MAX": head_length is length then. */
+		if (likely(length - FRAME_LENGTH_PADDED <= FRAME_HEAD_MAX - FRAME_LENGTH_PADDED && frame->head_length == length))
+			copy_head(to + header_length, frame->head, length);
+		else
+			put_rest(frame, to + header_length);
 		used_write(ring, ring->used_next++, slot->head, total);
 		ring->last_avail++;
 	} else {
-		rc = put_frame(ring, frame, header, total);
+		int rc = put_frame(ring, frame, header, total);
+
 		if (rc < 0)
 			return rc;
 	}
 	ring->lacking_length = 0;
 	ring_count(&ring->counters.frames, 1);
-	ring_count(&ring->counters.bytes, frame->length);
+	ring_count(&ring->counters.bytes, length);
 	return 0;
 }
 

@@ -16,9 +16,9 @@ enum taken {
 	TAKEN_FAULT,
 };
 
-static inline void vnet_read(const struct ring *ring, const uint8_t *from, struct vnet_header *to)
+static inline void vnet_read(uint32_t header_length, const uint8_t *from, struct vnet_header *to)
 {
-	if (likely(ring->header_length == VNET_HEADER_MODERN)) {
+	if (likely(header_length == VNET_HEADER_MODERN)) {
 		__builtin_memcpy(to, from, VNET_HEADER_MODERN);
 	} else {
 		__builtin_memcpy(to, from, VNET_HEADER_LEGACY);
@@ -26,26 +26,25 @@ static inline void vnet_read(const struct ring *ring, const uint8_t *from, struc
 	}
 }
 
-/* A frame that lies in one piece; its virtio header may lie apart. Length in FRAME_LENGTH_MIN .. FRAME_LENGTH_MAX. */
-static inline enum taken take_piece(struct ring *ring, struct frame_burst *burst, const uint8_t *header, const uint8_t *data,
-				    uint32_t length)
+/* A chain of one piece with a frame of FRAME_LENGTH_MIN .. FRAME_LENGTH_MAX. */
+static inline enum taken take_piece(struct frame_burst *burst, struct frame *frame, uint8_t *head, const uint8_t *at,
+				    uint32_t header_length, uint32_t length)
 {
-	struct frame *frame = &burst->frames[burst->count];
-	uint8_t *head = burst->heads[burst->count] + FRAME_HEADROOM;
+	const uint8_t *data = at + header_length;
 
 	frame->head = head;
-	frame->length = length;
 	frame->segments = NULL;
-	vnet_read(ring, header, &frame->vnet);
+	frame->length = length;
+	vnet_read(header_length, at, &frame->vnet);
 	if (likely(length <= FRAME_HEAD_MAX)) {
 		frame->head_length = (uint16_t)length;
 		frame->segment_count = 0;
-		copy_bytes(head, data, length);
+		copy_head(head, data, length);
 		return TAKEN_FRAME;
 	}
 	if (unlikely(burst->segment_count == FRAME_SEGMENTS))
 		return TAKEN_LATER;
-	copy_bytes(head, data, FRAME_HEAD_MAX);
+	copy_head(head, data, FRAME_HEAD_MAX);
 	burst->segments[burst->segment_count] = (struct frame_segment){data + FRAME_HEAD_MAX, length - FRAME_HEAD_MAX};
 	frame->segments = &burst->segments[burst->segment_count++];
 	frame->head_length = FRAME_HEAD_MAX;
@@ -60,10 +59,9 @@ static enum taken take_drop(uint64_t *counter)
 }
 
 /* Any chain: header, head and segments split wherever the guest liked. Nothing is kept of what is not taken. */
-static enum taken take_chain(struct ring *ring, struct frame_burst *burst, const struct ring_slot *slot, uint32_t *budget)
+static __attribute__((noinline)) enum taken take_chain(struct ring *ring, struct frame_burst *burst, struct frame *frame,
+						       uint8_t *head, const struct ring_slot *slot, uint32_t *budget)
 {
-	struct frame *frame = &burst->frames[burst->count];
-	uint8_t *head = burst->heads[burst->count] + FRAME_HEADROOM;
 	uint8_t header[VNET_HEADER_MODERN];
 	uint32_t header_length = 0, length = 0, segments = 0, piece;
 	uint32_t segments_free = FRAME_SEGMENTS - burst->segment_count;
@@ -88,7 +86,7 @@ static enum taken take_chain(struct ring *ring, struct frame_burst *burst, const
 		if (length < FRAME_HEAD_MAX) {
 			uint32_t n = min_u32(piece, FRAME_HEAD_MAX - length);
 
-			copy_bytes(head + length, at, n);
+			copy_head(head + length, at, n);
 			length += n;
 			at += n;
 			piece -= n;
@@ -106,7 +104,7 @@ static enum taken take_chain(struct ring *ring, struct frame_burst *burst, const
 		return take_drop(&ring->counters.header_bad);
 	if (length < FRAME_LENGTH_MIN)
 		return take_drop(&ring->counters.frames_short);
-	vnet_read(ring, header, &frame->vnet);
+	vnet_read(ring->header_length, header, &frame->vnet);
 	frame->head = head;
 	frame->length = length;
 	frame->head_length = (uint16_t)min_u32(length, FRAME_HEAD_MAX);
@@ -116,59 +114,77 @@ static enum taken take_chain(struct ring *ring, struct frame_burst *burst, const
 	return TAKEN_FRAME;
 }
 
-static inline enum taken take_slot(struct ring *ring, struct frame_burst *burst, const struct ring_slot *slot, uint32_t *budget)
+static inline enum taken take_slot(struct ring *ring, struct frame_burst *burst, struct frame *frame, uint8_t *head,
+				   const struct ring_slot *slot, uint32_t *budget)
 {
+	uint32_t header_length = ring->header_length;
+
 	if (likely(slot->at)) {
-		uint32_t length = slot->desc.len - ring->header_length;
+		uint32_t length = slot->desc.len - header_length;
 
 		if (likely(length - FRAME_LENGTH_MIN <= FRAME_LENGTH_MAX - FRAME_LENGTH_MIN)) /* false too if one wraps */
-			return take_piece(ring, burst, slot->at, slot->at + ring->header_length, length);
+			return take_piece(burst, frame, head, slot->at, header_length, length);
 	}
-	return take_chain(ring, burst, slot, budget);
+	return take_chain(ring, burst, frame, head, slot, budget);
 }
 
-unsigned ring_take(struct ring *ring, struct frame_burst *burst, unsigned max)
+/* How many entries may be served now, at most max. */
+static unsigned take_look(struct ring *ring, unsigned max)
 {
-	struct ring_slot slots[FRAME_BURST];
-	uint32_t budget = CHAIN_STEPS_MAX;
-	unsigned waiting, i;
-	uint64_t bytes = 0;
+	unsigned waiting = (uint16_t)(ring->avail_seen - ring->last_avail);
 
-	burst->count = 0;
-	burst->segment_count = 0;
-	max = min_u32(max, FRAME_BURST);
-	if (unlikely(!ring_usable(ring)))
-		return 0;
-	waiting = (uint16_t)(ring->avail_seen - ring->last_avail);
 	if (waiting < max) {
 		if (!ring_look(ring))
 			return 0;
 		waiting = (uint16_t)(ring->avail_seen - ring->last_avail);
 	}
-	waiting = min_u32(waiting, max);
+	return min_u32(waiting, max);
+}
 
-	for (i = 0; i < waiting; i++) {
+unsigned ring_take(struct ring *ring, struct frame_burst *burst, unsigned max)
+{
+	struct ring_slot slots[FRAME_BURST + PREFETCH_FRAMES];
+	struct frame *frame = burst->frames;
+	uint8_t *head = burst->heads[0] + FRAME_HEADROOM;
+	uint32_t budget = CHAIN_STEPS_MAX;
+	uint16_t used = ring->used_next;
+	unsigned waiting, i;
+	uint64_t bytes = 0;
+
+	burst->count = 0;
+	burst->segment_count = 0;
+	if (unlikely(!ring_usable(ring)))
+		return 0;
+	waiting = take_look(ring, min_u32(max, FRAME_BURST));
+	if (!waiting)
+		return 0;
+
+	for (i = 0; i < waiting; i++)
 		slot_read(ring, (uint16_t)(ring->last_avail + i), 0, &slots[i]);
-		if (i < PREFETCH_FRAMES && slots[i].at)
+	for (i = 0; i < PREFETCH_FRAMES; i++) {
+		slots[waiting + i].at = NULL;
+		if (slots[i].at)
 			prefetch_frame_read(slots[i].at);
 	}
 	for (i = 0; i < waiting && budget > CHAIN_STEPS_MAX - WALK_BUDGET_PER_TAKE; i++) {
-		struct frame *frame = &burst->frames[burst->count];
 		enum taken taken;
 
-		if (i + PREFETCH_FRAMES < waiting && slots[i + PREFETCH_FRAMES].at)
+		if (likely(slots[i + PREFETCH_FRAMES].at)) /* a prefetch of NULL is not free: it walks the page table in vain */
 			prefetch_frame_read(slots[i + PREFETCH_FRAMES].at);
-		taken = take_slot(ring, burst, &slots[i], &budget);
+		taken = take_slot(ring, burst, frame, head, &slots[i], &budget);
 		if (likely(taken == TAKEN_FRAME)) {
 			frame->origin = slots[i].head;
 			bytes += frame->length;
-			burst->count++;
+			frame++;
+			head += sizeof(burst->heads[0]);
 		} else if (taken != TAKEN_NOTHING) {
 			break;
 		}
-		used_write(ring, ring->used_next++, slots[i].head, 0);
+		used_write(ring, used++, slots[i].head, 0);
 	}
+	ring->used_next = used;
 	ring->last_avail += i;
+	burst->count = (uint32_t)(frame - burst->frames);
 	ring_count(&ring->counters.frames, burst->count);
 	ring_count(&ring->counters.bytes, bytes);
 	return burst->count;
