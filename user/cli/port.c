@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* vhostlane port list|show|add|del|set. Values are judged here by the daemon's own table, so that wrong use is told apart from refusal. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/client.h"
+#include "cli/commands.h"
+#include "cli/table.h"
+#include "common/util.h"
+#include "control/config.h"
+#include "vhostlane/control_abi.h"
+
+#define WORDS_MAX (2 * CONFIG_PORT_KEY_COUNT)
+#define TEXT_MAX 1024
+
+static const char *const port_columns[] = { "name", "role",	      "state", "mac",    "vlan",   "queues", "served_queue_pairs", "busy-poll-us",
+					    "node", "mtu", "uplink", "id",  "sessions", "socket", NULL };
+
+static void print_list(FILE *out, json_t *ports)
+{
+	table_print(out, ports, port_columns, 0);
+}
+
+static void print_port(FILE *out, json_t *port)
+{
+	object_print(out, port, port_columns, 0);
+}
+
+/* --- key=value words ----------------------------------------------------------------------------------------------- */
+
+/* One "key=value" into @port, which judges it, and into @params, which carries it. */
+static int take_pair(const char *pair, struct config_port *port, json_t *params, struct error *error)
+{
+	const char *equals = strchr(pair, '=');
+	char key[64];
+	int result;
+
+	if (!equals || equals == pair || (size_t)(equals - pair) >= sizeof(key))
+		return error_set(error, -EINVAL, "port %s, '%.64s': not key=value; write for instance queues=2", port->name, pair);
+	copy_string(key, (size_t)(equals - pair) + 1, pair);
+	if (json_object_get(params, key))
+		return error_set(error, -EINVAL, "port %s, key '%s': given twice; give it once", port->name, key);
+	result = config_port_set(port, key, equals + 1, error);
+	if (result == 0)
+		json_object_set_new(params, key, json_string(equals + 1));
+	return result;
+}
+
+/* "NAME" or "NAME=SOCKET[,key=value...]" */
+static int take_first(const char *word, struct config_port *port, json_t *params, struct error *error)
+{
+	char text[TEXT_MAX], *pair = text, *next, *equals;
+	int result;
+
+	if (!copy_string(text, sizeof(text), word))
+		return error_set(error, -E2BIG, "port '%.32s...': longer than %d bytes; shorten it", word, TEXT_MAX - 1);
+	next = strchr(text, ',');
+	if (next)
+		*next++ = '\0';
+	equals = strchr(text, '=');
+	if (equals)
+		*equals = '\0';
+	result = config_port_set(port, "name", text, error);
+	if (result < 0)
+		return result;
+	json_object_set_new(params, "name", json_string(text));
+	if (equals) {
+		result = config_port_set(port, "socket", equals + 1, error);
+		if (result < 0)
+			return result;
+		json_object_set_new(params, "socket", json_string(equals + 1));
+	}
+	for (pair = next; result == 0 && pair; pair = next) {
+		next = strchr(pair, ',');
+		if (next)
+			*next++ = '\0';
+		result = take_pair(pair, port, params, error);
+	}
+	return result;
+}
+
+/* --- commands ------------------------------------------------------------------------------------------------------ */
+
+static int run_list(const struct command *command, int argc, char **argv)
+{
+	return client_simple(command, argc, argv, CONTROL_PORT_LIST, print_list);
+}
+
+/* show and del: one NAME. */
+static int run_on_name(const struct command *command, int argc, char **argv, const char *method, void (*print)(FILE *, json_t *))
+{
+	struct client_options o = { 0 };
+	struct config_port port;
+	struct error error = { 0 };
+	const char *name;
+	unsigned count;
+	int result = options_parse(command, &o, argc, argv, &name, &count, &error);
+
+	if (result == OPTIONS_HELP_SHOWN)
+		return EXIT_DONE;
+	config_port_init(&port);
+	if (result == 0)
+		result = config_port_set(&port, "name", name, &error);
+	if (result < 0)
+		return report(EXIT_WRONG_USE, &error);
+	return client_run(&o, method, json_pack("{s:s}", "name", port.name), print);
+}
+
+static int run_show(const struct command *command, int argc, char **argv)
+{
+	return run_on_name(command, argc, argv, CONTROL_PORT_SHOW, print_port);
+}
+
+static int run_del(const struct command *command, int argc, char **argv)
+{
+	return run_on_name(command, argc, argv, CONTROL_PORT_DEL, NULL);
+}
+
+/* add and set: NAME and key=value words. */
+static int run_with_pairs(const struct command *command, int argc, char **argv, const char *method, bool whole)
+{
+	struct client_options o = { 0 };
+	struct config_port port;
+	struct error error = { 0 };
+	const char *words[WORDS_MAX];
+	unsigned count;
+	json_t *params;
+	int result = options_parse(command, &o, argc, argv, words, &count, &error);
+
+	if (result == OPTIONS_HELP_SHOWN)
+		return EXIT_DONE;
+	if (result < 0)
+		return report(EXIT_WRONG_USE, &error);
+	params = json_object();
+	config_port_init(&port);
+	result = whole ? take_first(words[0], &port, params, &error) : config_port_set(&port, "name", words[0], &error);
+	if (!whole && result == 0)
+		json_object_set_new(params, "name", json_string(port.name));
+	for (unsigned i = 1; result == 0 && i < count; i++)
+		result = take_pair(words[i], &port, params, &error);
+	if (result == 0 && whole)
+		result = config_check_port(&port, &error);
+	if (result < 0) {
+		json_decref(params);
+		return report(EXIT_WRONG_USE, &error);
+	}
+	return client_run(&o, method, params, NULL);
+}
+
+static int run_add(const struct command *command, int argc, char **argv)
+{
+	return run_with_pairs(command, argc, argv, CONTROL_PORT_ADD, true);
+}
+
+static int run_set(const struct command *command, int argc, char **argv)
+{
+	return run_with_pairs(command, argc, argv, CONTROL_PORT_SET, false);
+}
+
+#define PORT_KEYS_HELP "Keys: socket, role, mac, vlan, queues, busy-poll-us, node, mtu, uplink; see vhostlane.yaml(5)."
+
+const struct command port_list_command = {
+	.name = "port list",
+	.arguments = "",
+	.summary = "List the ports and their state",
+	.options = client_options,
+	.run = run_list,
+};
+
+const struct command port_show_command = {
+	.name = "port show",
+	.arguments = "NAME",
+	.summary = "Show one port: negotiated features, rings, addresses, counters",
+	.options = client_options,
+	.arguments_min = 1,
+	.arguments_max = 1,
+	.run = run_show,
+};
+
+const struct command port_add_command = {
+	.name = "port add",
+	.arguments = "NAME=SOCKET[,key=value...] [key=value...]",
+	.summary = "Add a port to the running daemon",
+	.details = PORT_KEYS_HELP,
+	.options = client_options,
+	.arguments_min = 1,
+	.arguments_max = WORDS_MAX,
+	.run = run_add,
+};
+
+const struct command port_del_command = {
+	.name = "port del",
+	.arguments = "NAME",
+	.summary = "Remove a port: its guest's session ends, its socket goes",
+	.options = client_options,
+	.arguments_min = 1,
+	.arguments_max = 1,
+	.run = run_del,
+};
+
+const struct command port_set_command = {
+	.name = "port set",
+	.arguments = "NAME key=value...",
+	.summary = "Change a port while it runs",
+	.details = PORT_KEYS_HELP,
+	.options = client_options,
+	.arguments_min = 2,
+	.arguments_max = WORDS_MAX,
+	.run = run_set,
+};

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* vhostlane queue list|set */
+#include <errno.h>
+#include <string.h>
+
+#include "cli/client.h"
+#include "cli/commands.h"
+#include "cli/table.h"
+#include "common/suggest.h"
+#include "common/util.h"
+#include "control/config.h"
+#include "vhostlane/control_abi.h"
+
+#define WORDS_MAX 8
+
+static const char *const queue_columns[] = { "port", "pair", "worker", "cpu", "node", "busy-poll-us", "reason", "generation", "frames_to_guest",
+					     "frames_from_guest", NULL };
+
+static void print_list(FILE *out, json_t *pairs)
+{
+	table_print(out, pairs, queue_columns, 0);
+}
+
+static void print_pair(FILE *out, json_t *pair)
+{
+	object_print(out, pair, queue_columns, 0);
+}
+
+/* "NAME/PAIR" */
+static int take_place(const char *word, json_t *params, struct error *error)
+{
+	const char *slash = strrchr(word, '/');
+	struct config_port port;
+	char name[CONFIG_PORT_NAME_MAX + 2];
+	uint64_t pair;
+	int result;
+
+	if (!slash || !number_parse(slash + 1, 0, VL_QUEUE_PAIRS_MAX - 1, &pair))
+		return error_set(error, -EINVAL, "queue '%.64s': not NAME/PAIR; write for instance vm1/0, pairs from 0 to %d", word,
+				 VL_QUEUE_PAIRS_MAX - 1);
+	copy_string(name, min_u32((uint32_t)(slash - word) + 1, sizeof(name)), word);
+	config_port_init(&port);
+	result = config_port_set(&port, "name", name, error);
+	if (result < 0)
+		return result;
+	json_object_set_new(params, "port", json_string(name));
+	json_object_set_new(params, "pair", json_integer((json_int_t)pair));
+	return 0;
+}
+
+static int take_cpu(const char *word, const char *value, json_t *params, struct error *error)
+{
+	uint64_t cpu;
+
+	if (!number_parse(value, 0, CPUS_MAX - 1, &cpu))
+		return error_set(error, -EINVAL, "queue %s, cpu '%.64s': not a CPU number from 0 to %d; see `vhostlane worker list`", word, value,
+				 CPUS_MAX - 1);
+	json_object_set_new(params, "cpu", json_integer((json_int_t)cpu));
+	return 0;
+}
+
+static int take_busy_poll(const char *word, const char *value, json_t *params, struct error *error)
+{
+	struct error inner = { 0 };
+	uint32_t us;
+
+	if (config_parse_busy_poll(value, &us, &inner) < 0)
+		return error_set(error, inner.code, "queue %s, %s", word, inner.text);
+	json_object_set_new(params, "busy-poll-us", us == CONFIG_BUSY_POLL_ALWAYS ? json_string("always") : json_integer(us));
+	return 0;
+}
+
+static int take_pair(const char *word, const char *pair, json_t *params, struct error *error)
+{
+	static const char *const keys[] = { "cpu", "busy-poll-us" };
+	static int (*const takers[])(const char *, const char *, json_t *, struct error *) = { take_cpu, take_busy_poll };
+	const char *equals = strchr(pair, '=');
+	char key[32], near[64];
+
+	_Static_assert(ARRAY_SIZE(keys) == ARRAY_SIZE(takers), "one taker a key");
+	if (!equals)
+		return error_set(error, -EINVAL, "queue %s, '%.64s': not key=value; write cpu=N or busy-poll-us=N", word, pair);
+	copy_string(key, min_u32((uint32_t)(equals - pair) + 1, sizeof(key)), pair);
+	if (json_object_get(params, key) && strcmp(key, "port") != 0 && strcmp(key, "pair") != 0)
+		return error_set(error, -EINVAL, "queue %s, key '%s': given twice; give it once", word, key);
+	for (unsigned i = 0; i < ARRAY_SIZE(keys); i++)
+		if (strcmp(key, keys[i]) == 0)
+			return takers[i](word, equals + 1, params, error);
+	return error_set(error, -EINVAL, "queue %s, key '%s': unknown%s", word, key, suggest_text(key, keys, ARRAY_SIZE(keys), near, sizeof(near)));
+}
+
+static int run_list(const struct command *command, int argc, char **argv)
+{
+	return client_simple(command, argc, argv, CONTROL_QUEUE_LIST, print_list);
+}
+
+static int run_set(const struct command *command, int argc, char **argv)
+{
+	struct client_options o = { 0 };
+	struct error error = { 0 };
+	const char *words[WORDS_MAX];
+	unsigned count;
+	json_t *params;
+	int result = options_parse(command, &o, argc, argv, words, &count, &error);
+
+	if (result == OPTIONS_HELP_SHOWN)
+		return EXIT_DONE;
+	if (result < 0)
+		return report(EXIT_WRONG_USE, &error);
+	params = json_object();
+	result = take_place(words[0], params, &error);
+	for (unsigned i = 1; result == 0 && i < count; i++)
+		result = take_pair(words[0], words[i], params, &error);
+	if (result < 0) {
+		json_decref(params);
+		return report(EXIT_WRONG_USE, &error);
+	}
+	return client_run(&o, CONTROL_QUEUE_SET, params, print_pair);
+}
+
+const struct command queue_list_command = {
+	.name = "queue list",
+	.arguments = "",
+	.summary = "List the queue pairs: worker, CPU, node, busy-poll window, and why they sit there",
+	.options = client_options,
+	.run = run_list,
+};
+
+const struct command queue_set_command = {
+	.name = "queue set",
+	.arguments = "NAME/PAIR cpu=N|busy-poll-us=N...",
+	.summary = "Move a queue pair to a worker's CPU, or set its busy-poll window (microseconds, 0 = never, always)",
+	.options = client_options,
+	.arguments_min = 2,
+	.arguments_max = WORDS_MAX,
+	.run = run_set,
+};

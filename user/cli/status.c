@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* vhostlane status */
+#include "cli/client.h"
+#include "cli/commands.h"
+#include "cli/table.h"
+#include "vhostlane/control_abi.h"
+
+static void print(FILE *out, json_t *status)
+{
+	static const char *const order[] = { "version", "pid", "uptime_s", "policy", "generation", "ports", "workers", "uplinks", "control", NULL };
+
+	object_print(out, status, order, 0);
+}
+
+static int run(const struct command *command, int argc, char **argv)
+{
+	return client_simple(command, argc, argv, CONTROL_STATUS, print);
+}
+
+const struct command status_command = {
+	.name = "status",
+	.arguments = "",
+	.summary = "Show the daemon: version, policy, how many ports, workers and uplinks",
+	.options = client_options,
+	.run = run,
+};

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* vhostlane uplink list */
+#include <stdlib.h>
+
+#include "cli/client.h"
+#include "cli/commands.h"
+#include "cli/table.h"
+#include "vhostlane/control_abi.h"
+
+/* What does not fit a table's cell, below it: frame census, kernel drops, host links. */
+static void print_nested(FILE *out, json_t *uplink)
+{
+	const char *ifname = json_string_value(json_object_get(uplink, "ifname")), *key;
+	json_t *value, *entry;
+	size_t index;
+
+	json_object_foreach(uplink, key, value) {
+		if (json_is_object(value) && value_matters(value)) {
+			char *text = value_text(value);
+
+			fprintf(out, "%s %s: %s\n", ifname ? ifname : "-", key, text);
+			free(text);
+		}
+		json_array_foreach(value, index, entry) {
+			char *text = json_is_object(entry) ? value_text(entry) : NULL;
+
+			if (text)
+				fprintf(out, "%s %s: %s\n", ifname ? ifname : "-", key, text);
+			free(text);
+		}
+	}
+}
+
+static void print(FILE *out, json_t *uplinks)
+{
+	static const char *const columns[] = { "ifname", "mode", "queues", "node", "mtu", "dispatcher", "adopted", NULL };
+	json_t *uplink;
+	size_t index;
+
+	table_print(out, uplinks, columns, 0);
+	json_array_foreach(uplinks, index, uplink)
+		print_nested(out, uplink);
+}
+
+static int run(const struct command *command, int argc, char **argv)
+{
+	return client_simple(command, argc, argv, CONTROL_UPLINK_LIST, print);
+}
+
+const struct command uplink_list_command = {
+	.name = "uplink list",
+	.arguments = "",
+	.summary = "List the uplinks: AF_XDP mode, queues, frames and where they are, host links",
+	.options = client_options,
+	.run = run,
+};
