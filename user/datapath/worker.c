@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "datapath/burst_lock.h"
 #include "datapath/grace.h"
 #include "datapath/switch.h"
 
@@ -36,7 +37,7 @@
 #define LEARN_RING 256		     /* learn requests in flight; a power of two */
 #define LEARN_PER_PORT 32	     /* learn requests of one port in LEARN_WINDOW_NS */
 #define LEARN_WINDOW_NS 100000000ull
-#define POLLED_SLEEP_MS 1	     /* longest sleep with a ring whose guest does not kick */
+#define POLLED_SLEEP_MS 1	     /* longest sleep with something that nobody will wake us for */
 #define UNSTICK_SIGNAL SIGUSR2
 
 enum watched { WATCHED_CONTROL, WATCHED_LANE, WATCHED_KICK };
@@ -120,9 +121,9 @@ static void flush_dirty(struct worker *w)
 	for (uint32_t i = 0; i < w->dirty_count; i++) {
 		struct queue_pair *pair = w->dirty[i];
 
-		ck_spinlock_lock(&pair->to_guest_lock);
+		burst_lock(&pair->to_guest_lock);
 		ring_call(&pair->to_guest);
-		ck_spinlock_unlock(&pair->to_guest_lock);
+		burst_unlock(&pair->to_guest_lock);
 		if (unlikely(atomic_load_explicit(&pair->to_guest.fault, memory_order_relaxed)))
 			report_fault(w, pair);
 	}
@@ -150,7 +151,7 @@ static unsigned output_to_guest(void *context, const struct port_view *view, str
 	uint64_t bytes = 0;
 	int result = 0;
 
-	ck_spinlock_lock(&pair->to_guest_lock);
+	burst_lock(&pair->to_guest_lock);
 	for (i = 0; i < frame_count; i++) {
 		result = ring_put(ring, frames[i], &plain);
 		if (likely(result == 0)) {
@@ -163,7 +164,7 @@ static unsigned output_to_guest(void *context, const struct port_view *view, str
 		}
 	}
 	ring_put_done(ring);
-	ck_spinlock_unlock(&pair->to_guest_lock);
+	burst_unlock(&pair->to_guest_lock);
 
 	if (delivered) {
 		mark_dirty(w, pair);
@@ -341,6 +342,8 @@ static bool may_sleep(struct worker *w, int *timeout_ms)
 		struct device_end *end = &w->devices[d];
 
 		lane_settle(end->port);
+		if (end->port->tx_pending)
+			*timeout_ms = POLLED_SLEEP_MS;
 		for (unsigned q = 0; q < lane_device_queues(end->of.device); q++)
 			if (lane_pending(lane_of(end->of.device, q, w->index)))
 				return false;
