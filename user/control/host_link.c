@@ -14,7 +14,8 @@ struct host_link {
 	struct host_link_setup setup;
 	struct netdev_info host, engine;
 	struct lane_fit fit;
-	bool made;
+	struct bpf_set *set;
+	bool made, attached;
 	struct lane_device *device;
 };
 
@@ -129,7 +130,7 @@ static int quieten_host_end(const char *ifname, struct error *error)
 	return 0;
 }
 
-static int open_lanes(struct host_link *link, struct bpf_set *set, struct error *error)
+static int open_lanes(struct host_link *link, struct error *error)
 {
 	struct lane_device_setup setup = {
 		.ifindex = link->engine.ifindex,
@@ -145,7 +146,7 @@ static int open_lanes(struct host_link *link, struct bpf_set *set, struct error 
 	link->device = lane_device_open(&setup, error);
 	if (!link->device)
 		return error && error->code ? error->code : -EIO;
-	return bpf_set_fill_lanes(set, (int)link->setup.node, link->device, error);
+	return bpf_set_fill_lanes(link->set, (int)link->setup.node, link->device, error);
 }
 
 struct host_link *host_link_open(const struct host_link_setup *setup, struct bpf_set *set, struct error *error)
@@ -159,6 +160,7 @@ struct host_link *host_link_open(const struct host_link_setup *setup, struct bpf
 		return NULL;
 	}
 	link->setup = *setup;
+	link->set = set;
 	if (!lane_fit_for_mtu(setup->mtu, &link->fit)) {
 		error_set(error, -EMSGSIZE, "host link of node %u: MTU %u is more than %u, the most that vhostlane carries; lower the uplink's MTU",
 			  setup->node, setup->mtu, LANE_FIT_MTU_MAX);
@@ -174,9 +176,10 @@ struct host_link *host_link_open(const struct host_link_setup *setup, struct bpf
 		code = netdev_get(engine, &link->engine, error);
 	if (code == 0)
 		code = bpf_set_attach_host_link(set, setup->node, link->host.ifindex, link->engine.ifindex, setup->queues, error);
-	if (code == 0)
-		code = open_lanes(link, set, error);
 	if (code < 0)
+		goto fail;
+	link->attached = true;
+	if (open_lanes(link, error) < 0)
 		goto fail;
 	log_info("host link %s: node %u, %u queues, MTU %u, frames of %u bytes%s", link->host.ifname, setup->node, setup->queues, setup->mtu,
 		 link->fit.frame_size, link->fit.multi_buffer ? " (multi-buffer)" : "");
@@ -192,9 +195,10 @@ void host_link_close(struct host_link *link)
 
 	if (!link)
 		return;
-	if (link->device)
-		lane_device_close(link->device);
-	/* XDP program, qdisc and filters go with the devices. Somebody else may have deleted the pair already. */
+	lane_device_close(link->device);
+	if (link->attached)
+		bpf_set_detach_host_link(link->set, link->setup.node);
+	/* Somebody else may have deleted the pair already. */
 	if (link->made && netdev_delete(link->host.ifname, &error) < 0 && error.code != -ENODEV)
 		log_warning("%s", error.text);
 	free(link);

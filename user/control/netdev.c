@@ -167,13 +167,14 @@ static int sysfs_queues(const char *ifname, unsigned *rx_queues, unsigned *tx_qu
 
 int netdev_get(const char *ifname, struct netdev_info *info, struct error *error)
 {
-	char candidates[320];
-	int code;
+	char candidates[320], name[IF_NAMESIZE];
+	int code = netdev_check_name(ifname, error);
 
-	memset(info, 0, sizeof(*info));
-	code = netdev_check_name(ifname, error);
 	if (code < 0)
 		return code;
+	/* The caller's name may be the one in @info. */
+	copy_string(name, sizeof(name), ifname);
+	ifname = name;
 	code = netdev_link_read(ifname, info);
 	if (code == -ENODEV) {
 		list_candidates(candidates, sizeof(candidates));

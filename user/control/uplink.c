@@ -125,7 +125,6 @@ static int open_lanes(struct uplink *uplink, struct error *error)
 		.frame_size = uplink->fit.frame_size,
 		.multi_buffer = uplink->fit.multi_buffer,
 	};
-	struct vl_settings *settings = bpf_set_settings(uplink->bpf, -1);
 	struct error refusal = { 0 };
 	int code;
 
@@ -136,9 +135,6 @@ static int open_lanes(struct uplink *uplink, struct error *error)
 	code = bpf_set_fill_lanes(uplink->bpf, -1, uplink->device, error);
 	if (code < 0)
 		return code;
-	settings->workers = setup.workers;
-	settings->device_queues = setup.queues;
-	settings->uplink_ifindex = setup.ifindex;
 	tune_napi(uplink);
 	return 0;
 }
@@ -156,16 +152,12 @@ static int open_host_links(struct uplink *uplink, struct error *error)
 	host_link_remove_leftovers(uplink->info.ifindex);
 	settings->host_link_node = (uint32_t)__builtin_ctzll(uplink->setup.nodes);
 	for (unsigned node = 0; node < VL_NODES_MAX; node++) {
-		settings->host_link_ifindex[node] = 0;
-		settings->host_link_queues[node] = 0;
 		if (!(uplink->setup.nodes >> node & 1))
 			continue;
 		setup.node = node;
 		uplink->host_links[node] = host_link_open(&setup, uplink->bpf, error);
 		if (!uplink->host_links[node])
 			return error && error->code ? error->code : -EIO;
-		settings->host_link_queues[node] = host_link_queues(uplink->host_links[node]);
-		settings->host_link_ifindex[node] = host_link_host_end(uplink->host_links[node])->ifindex;
 	}
 	return 0;
 }
@@ -228,17 +220,11 @@ void uplink_close(struct uplink *uplink)
 {
 	if (!uplink)
 		return;
-	if (uplink->bpf) {
-		struct vl_settings *settings = bpf_set_settings(uplink->bpf, -1);
-
+	if (uplink->bpf)
 		uplink_stop(uplink);
-		for (unsigned node = 0; node < VL_NODES_MAX; node++)
-			settings->host_link_ifindex[node] = settings->host_link_queues[node] = 0;
-	}
 	for (unsigned node = VL_NODES_MAX; node-- > 0;)
 		host_link_close(uplink->host_links[node]);
-	if (uplink->device)
-		lane_device_close(uplink->device);
+	lane_device_close(uplink->device);
 	bpf_set_close(uplink->bpf);
 	netdev_undo(&uplink->changes);
 	uplink_lock_release(uplink->lock);
