@@ -127,6 +127,11 @@ static bool is_order_dead(const struct planner *p, const struct placement_pair *
 	return pair->worker_wanted >= 0 && !is_ordered(p, pair);
 }
 
+static bool is_node_ordered(const struct planner *p, const struct placement_pair *pair)
+{
+	return pair->node_wanted >= 0 || is_order_dead(p, pair);
+}
+
 /* The node where the pair belongs, -1 if nothing is known; and what says so. */
 static int home_of(const struct planner *p, const struct placement_pair *pair, enum placement_reason *reason)
 {
@@ -301,11 +306,10 @@ static void keep(struct planner *p)
 	}
 	for (i = 0; i < p->in->pair_count; i++) {
 		const struct placement_pair *pair = &p->in->pairs[i];
-		bool node_ordered = pair->node_wanted >= 0 || is_order_dead(p, pair);
 
 		if (is_ordered(p, pair))
 			put(p, i, (unsigned)pair->worker_wanted, PLACEMENT_REASON_PINNED);
-		else if (p->choices[i].worker >= 0 && node_ordered && !(workers_at_home(p, pair) & BIT(p->choices[i].worker)))
+		else if (p->choices[i].worker >= 0 && is_node_ordered(p, pair) && !(workers_at_home(p, pair) & BIT(p->choices[i].worker)))
 			lift(p, i);
 	}
 }
@@ -360,7 +364,7 @@ static void relieve_standing(struct planner *p)
 		    p->worker[from].busy < pair->load_permille + PLACEMENT_IDLE_PERMILLE)
 			continue;
 		candidates = idle & workers_at_home(p, pair);
-		if (!candidates && p->worker[from].busy >= PLACEMENT_FULL_PERMILLE && pair->node_wanted < 0)
+		if (!candidates && p->worker[from].busy >= PLACEMENT_FULL_PERMILLE && !is_node_ordered(p, pair))
 			candidates = idle;
 		candidates = no_closer_than(p, pair, candidates, max_u32(closeness_of(p, pair, from), CLOSENESS_SIBLING));
 		if (!candidates)
