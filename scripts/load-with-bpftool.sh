@@ -39,6 +39,9 @@ object_directory()
 	fail "xdp_steer.bpf.o and tc_host.bpf.o: not found; run make, or set VHOSTLANE_BPF_DIR"
 }
 
+# By rtnetlink: /sys may belong to another network namespace.
+interface_exists() { ip link show dev "$ifname" >/dev/null 2>&1; }
+
 # Ids of the XDP programs on the interface.
 attached_xdp()
 {
@@ -109,7 +112,7 @@ unload()
 {
 	[ -d "$directory" ] || fail "$ifname: nothing of vhostlane's is pinned under $root"
 	lock_directory
-	if [ -e "/sys/class/net/$ifname" ]; then
+	if interface_exists; then
 		detach
 	fi
 	remove_pins
@@ -124,7 +127,8 @@ undo_load()
 
 load()
 {
-	[ -e "/sys/class/net/$ifname" ] || fail "$ifname: no such interface; see \`ip link\`"
+	interface_exists || fail "$ifname: no such interface; see \`ip link\`"
+	[ ! -e "$directory/settings" ] || fail "$ifname: already loaded under $directory; undo it with \`$0 --unload $ifname\`"
 	objects=$(object_directory)
 	for id in $(attached_xdp); do
 		fail "$ifname: XDP program '$(program_name "$id")' (id $id) is attached and is not replaced;" \
@@ -133,7 +137,6 @@ load()
 	if [ "$(stat -f -c %T $bpffs 2>/dev/null)" != bpf_fs ]; then
 		mount -t bpf bpf $bpffs || fail "$bpffs: cannot mount the BPF file system; run as root"
 	fi
-	[ ! -e "$directory/settings" ] || fail "$ifname: already loaded under $directory; undo it with \`$0 --unload $ifname\`"
 	mkdir -p "$directory/progs"
 	lock_directory
 	trap undo_load EXIT
