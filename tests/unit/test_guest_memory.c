@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Guest memory: what is refused, translation at every edge, shared mappings, and files that shrink under us. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "datapath/guest_memory.h"
+
+#define PAGE 4096ull
+#define FILE_NAME "guest-memory-test"
+
+static int file_of(uint64_t size)
+{
+	int fd = memfd_create(FILE_NAME, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	return fd;
+}
+
+static unsigned mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+	unsigned count = 0;
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		count += strstr(line, FILE_NAME) != NULL;
+	fclose(maps);
+	return count;
+}
+
+static void expect_refused(const struct guest_region_setup *setup, int *fds, unsigned count, int code, const char *word)
+{
+	struct error error = {0};
+	unsigned before = mappings();
+
+	assert_null(guest_memory_create(setup, fds, count, &error));
+	assert_int_equal(error.code, code);
+	assert_ptr_equal(strstr(error.text, "guest memory"), error.text);
+	if (!strstr(error.text, word) || !strstr(error.text, "; "))
+		fail_msg("'%s' lacks '%s' or a remedy", error.text, word);
+	assert_int_equal(mappings(), before);
+}
+
+static void test_translation(void **state)
+{
+	/* Given out of order; 1 and 0 are neighbours for the guest, but not for us. */
+	struct guest_region_setup setup[] = {
+		{.guest_address = 0x12000, .size = 2 * PAGE, .user_address = 0x7000100000, .file_offset = PAGE},
+		{.guest_address = 0x10000, .size = 2 * PAGE, .user_address = 0x7000200000, .file_offset = 0},
+		{.guest_address = UINT64_MAX - PAGE, .size = PAGE, .user_address = 0x7000300000, .file_offset = 0},
+	};
+	int fds[] = {file_of(4 * PAGE), file_of(2 * PAGE), file_of(PAGE)};
+	struct error error;
+	struct guest_memory *memory = guest_memory_create(setup, fds, 3, &error);
+	uint64_t length;
+	uint8_t *first, *second, byte = 0;
+
+	assert_non_null(memory);
+	assert_int_equal(memory->count, 3);
+	assert_int_equal(memory->regions[0].guest_address, 0x10000);
+	assert_int_equal(memory->regions[1].guest_address, 0x12000);
+
+	first = guest_memory_at(memory, 0x10000, 2 * PAGE);
+	second = guest_memory_at(memory, 0x12000, 2 * PAGE);
+	assert_non_null(first);
+	assert_non_null(second);
+	assert_ptr_equal(guest_memory_at(memory, 0x10fff, 1), first + 0xfff);
+	assert_null(guest_memory_at(memory, 0x10000, 2 * PAGE + 1));
+	assert_null(guest_memory_at(memory, 0x11fff, 2));
+	assert_null(guest_memory_at(memory, 0xffff, 1));
+	assert_null(guest_memory_at(memory, 0x14000, 1));
+	assert_null(guest_memory_at(memory, 0x10008, UINT64_MAX - 4));
+	assert_null(guest_memory_at(memory, UINT64_MAX - 1, 4));
+	assert_non_null(guest_memory_at(memory, UINT64_MAX - 2, 1));
+
+	length = 3 * PAGE;
+	assert_ptr_equal(guest_memory_piece(memory, 0x11000, &length), first + PAGE);
+	assert_int_equal(length, PAGE);
+	length = UINT64_MAX;
+	assert_ptr_equal(guest_memory_piece(memory, 0x12001, &length), second + 1);
+	assert_int_equal(length, 2 * PAGE - 1);
+	length = 1;
+	assert_null(guest_memory_piece(memory, 0x9999, &length));
+
+	assert_ptr_equal(guest_memory_at_user(memory, 0x7000100000 + 5, 10), second + 5);
+	assert_null(guest_memory_at_user(memory, 0x7000100000, 2 * PAGE + 1));
+	assert_null(guest_memory_at_user(memory, 0x7000100008, UINT64_MAX - 4));
+	assert_null(guest_memory_at_user(memory, 0x12000, 1));
+
+	/* It is the file at its offset that was mapped, shared. */
+	second[3] = 0x5a;
+	assert_int_equal(pread(fds[0], &byte, 1, PAGE + 3), 1);
+	assert_int_equal(byte, 0x5a);
+	assert_false(guest_memory_faulted(memory));
+	guest_memory_free(memory);
+	assert_int_equal(mappings(), 0);
+	for (unsigned i = 0; i < 3; i++)
+		close(fds[i]);
+}
+
+static void test_offset_off_page(void **state)
+{
+	struct guest_region_setup setup = {.guest_address = 0x1000, .size = 5000, .user_address = 0x2000, .file_offset = 4999};
+	int fd = file_of(10000);
+	struct error error;
+	struct guest_memory *memory = guest_memory_create(&setup, &fd, 1, &error);
+	uint8_t byte = 0x77;
+
+	assert_non_null(memory);
+	assert_int_equal(pwrite(fd, &byte, 1, 9998), 1);
+	assert_int_equal(*(uint8_t *)guest_memory_at(memory, 0x1000 + 4999, 1), 0x77);
+	guest_memory_free(memory);
+	close(fd);
+}
+
+static void test_refused(void **state)
+{
+	struct guest_region_setup ok = {.guest_address = 0x10000, .size = PAGE, .user_address = 0x7000000000};
+	struct guest_region_setup setup[GUEST_REGIONS_MAX + 1];
+	int fds[GUEST_REGIONS_MAX + 1];
+	int fd = file_of(4 * PAGE), pipes[2], readonly;
+	char path[64];
+
+	for (unsigned i = 0; i <= GUEST_REGIONS_MAX; i++) {
+		setup[i] = (struct guest_region_setup){.guest_address = i * PAGE, .size = PAGE, .user_address = i * PAGE};
+		fds[i] = fd;
+	}
+	expect_refused(setup, fds, 0, -EINVAL, "0 regions");
+	expect_refused(setup, fds, GUEST_REGIONS_MAX + 1, -EINVAL, "65 regions");
+
+	setup[0] = setup[1] = ok;
+	setup[0].size = 0;
+	expect_refused(setup, fds, 1, -EINVAL, "region 0: size 0");
+	setup[0] = ok;
+	setup[0].guest_address = UINT64_MAX - PAGE + 1;
+	expect_refused(setup, fds, 1, -EINVAL, "wraps");
+	setup[0] = ok;
+	setup[0].user_address = UINT64_MAX - 1;
+	expect_refused(setup, fds, 1, -EINVAL, "wraps");
+	setup[0] = ok;
+	setup[0].file_offset = UINT64_MAX - 1;
+	expect_refused(setup, fds, 1, -EINVAL, "wraps");
+	setup[0].file_offset = INT64_MAX;
+	expect_refused(setup, fds, 1, -EINVAL, "wraps");
+	setup[0].file_offset = 4 * PAGE;
+	expect_refused(setup, fds, 1, -EINVAL, "beyond its file");
+	setup[0] = ok;
+	setup[0].size = 4 * PAGE + 1;
+	expect_refused(setup, fds, 1, -EINVAL, "beyond its file");
+
+	/* The second one is at fault, and the first must not stay mapped. */
+	setup[0] = setup[1] = ok;
+	setup[1].user_address += 1ull << 30;
+	setup[1].guest_address += PAGE - 1;
+	expect_refused(setup, fds, 2, -EEXIST, "region 1: ");
+	setup[1] = ok;
+	setup[1].guest_address += 1ull << 30;
+	setup[1].user_address -= PAGE - 1;
+	expect_refused(setup, fds, 2, -EEXIST, "overlaps");
+
+	assert_int_equal(pipe(pipes), 0);
+	expect_refused(&ok, &pipes[0], 1, -EINVAL, "share=on");
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	readonly = open(path, O_RDONLY);
+	assert_true(readonly >= 0);
+	expect_refused(&ok, &readonly, 1, -EACCES, "share=on");
+	close(readonly);
+	fds[0] = -1;
+	expect_refused(&ok, fds, 1, -EBADF, "share=on");
+	close(pipes[0]);
+	close(pipes[1]);
+	close(fd);
+}
+
+static void test_with_and_without(void **state)
+{
+	struct guest_region_setup a = {.guest_address = 0x10000, .size = PAGE, .user_address = 0x7000000000};
+	struct guest_region_setup b = {.guest_address = 0x4000, .size = PAGE, .user_address = 0x7100000000};
+	int fd_a = file_of(PAGE), fd_b = file_of(PAGE);
+	struct error error;
+	struct guest_memory *one = guest_memory_with(NULL, &a, fd_a, &error);
+	struct guest_memory *two, *left;
+	struct guest_region_setup wrong = a;
+
+	assert_non_null(one);
+	two = guest_memory_with(one, &b, fd_b, &error);
+	assert_non_null(two);
+	assert_int_equal(two->count, 2);
+	assert_int_equal(two->regions[0].guest_address, 0x4000);
+	assert_int_equal(mappings(), 2);
+	assert_ptr_equal(guest_memory_at(one, 0x10000, PAGE), guest_memory_at(two, 0x10000, PAGE));
+	assert_null(guest_memory_at(one, 0x4000, 1));
+
+	assert_null(guest_memory_with(two, &a, fd_a, &error));
+	assert_int_equal(error.code, -EEXIST);
+	wrong.size--;
+	assert_null(guest_memory_without(two, &wrong, &error));
+	assert_int_equal(error.code, -ENOENT);
+	assert_int_equal(mappings(), 2);
+
+	left = guest_memory_without(two, &a, &error);
+	assert_non_null(left);
+	assert_int_equal(left->count, 1);
+	guest_memory_free(one);
+	assert_int_equal(mappings(), 2);
+	guest_memory_free(two);
+	assert_int_equal(mappings(), 1);
+	memset(guest_memory_at(left, 0x4000, PAGE), 1, PAGE);
+	guest_memory_free(left);
+	guest_memory_free(NULL);
+	assert_int_equal(mappings(), 0);
+	close(fd_a);
+	close(fd_b);
+}
+
+static void test_many_tables(void **state)
+{
+	struct guest_region_setup setup[GUEST_REGIONS_MAX];
+	int fds[GUEST_REGIONS_MAX];
+	struct error error;
+	int fd = file_of(GUEST_REGIONS_MAX * 2 * PAGE);
+
+	/* Every other page, so that the kernel keeps the mappings apart. */
+	for (unsigned i = 0; i < GUEST_REGIONS_MAX; i++) {
+		setup[i] = (struct guest_region_setup){.guest_address = i * 2 * PAGE, .size = PAGE,
+						       .user_address = i * 2 * PAGE, .file_offset = i * 2 * PAGE};
+		fds[i] = fd;
+	}
+	for (unsigned round = 0; round < 300; round++) {
+		struct guest_memory *memory = guest_memory_create(setup, fds, GUEST_REGIONS_MAX, &error);
+
+		assert_non_null(memory);
+		assert_null(guest_memory_with(memory, &(struct guest_region_setup){.guest_address = 1ull << 40, .size = PAGE,
+						     .user_address = 1ull << 41}, fd, &error));
+		assert_int_equal(error.code, -E2BIG);
+		guest_memory_free(memory);
+	}
+	assert_int_equal(mappings(), 0);
+	close(fd);
+}
+
+static void test_not_in_core_dumps(void **state)
+{
+	struct guest_region_setup setup = {.guest_address = 0, .size = PAGE, .user_address = 0};
+	int fd = file_of(PAGE);
+	struct error error;
+	struct guest_memory *memory = guest_memory_create(&setup, &fd, 1, &error);
+	FILE *smaps = fopen("/proc/self/smaps", "r");
+	char line[512];
+	bool ours = false, flagged = false;
+
+	assert_non_null(memory);
+	assert_non_null(smaps);
+	while (fgets(line, sizeof(line), smaps)) {
+		if (strstr(line, FILE_NAME))
+			ours = true;
+		if (ours && !strncmp(line, "VmFlags:", 8)) {
+			flagged = strstr(line, " dd") != NULL;
+			break;
+		}
+	}
+	fclose(smaps);
+	assert_true(flagged);
+	guest_memory_free(memory);
+	close(fd);
+}
+
+static void test_huge_pages(void **state)
+{
+	uint64_t huge = 2ull << 20;
+	struct guest_region_setup setup = {.guest_address = 0, .size = 3 * PAGE, .user_address = 0, .file_offset = huge - PAGE};
+	int fd = memfd_create(FILE_NAME, MFD_HUGETLB | MFD_HUGE_2MB);
+	struct guest_memory *memory;
+	struct error error;
+
+	if (fd < 0 || ftruncate(fd, (off_t)(2 * huge)) < 0 || mmap(NULL, 2 * huge, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) {
+		print_message("two free huge pages of 2 MB are needed (sysctl vm.nr_hugepages): skipped\n");
+		skip();
+	}
+	memory = guest_memory_create(&setup, &fd, 1, &error);
+	if (!memory)
+		fail_msg("%s", error.text);
+	memset(guest_memory_at(memory, 0, 3 * PAGE), 0x42, 3 * PAGE);
+	assert_int_equal(guest_memory_guard_install(-1), 0);
+	assert_int_equal(ftruncate(fd, (off_t)huge), 0);
+	memset(guest_memory_at(memory, 0, 3 * PAGE), 0x43, 3 * PAGE);
+	assert_true(guest_memory_faulted(memory));
+	assert_int_equal(*(uint8_t *)guest_memory_at(memory, 0, 1), 0x43);
+	guest_memory_free(memory);
+	close(fd);
+}
+
+/* --- SIGBUS ---------------------------------------------------------------------------------------------------------- */
+
+static void test_shrunken_file(void **state)
+{
+	struct guest_region_setup setup[] = {
+		{.guest_address = 0, .size = 8 * PAGE, .user_address = 0},
+		{.guest_address = 1 << 20, .size = PAGE, .user_address = 1 << 20},
+	};
+	int fds[] = {file_of(8 * PAGE), file_of(PAGE)}, other_fd = file_of(PAGE);
+	int notify = eventfd(0, EFD_NONBLOCK);
+	struct error error;
+	struct guest_memory *memory = guest_memory_create(setup, fds, 2, &error);
+	struct guest_memory *other = guest_memory_create(&setup[1], &other_fd, 1, &error);
+	struct guest_memory *shares;
+	uint64_t count = 0;
+	uint8_t *at;
+
+	assert_non_null(memory);
+	assert_non_null(other);
+	assert_int_equal(guest_memory_guard_install(notify), 0);
+	at = guest_memory_at(memory, 0, 8 * PAGE);
+	memset(at, 0x11, 8 * PAGE);
+	assert_false(guest_memory_faulted(memory));
+	assert_int_equal(read(notify, &count, sizeof(count)), -1);
+
+	assert_int_equal(ftruncate(fds[0], 3 * PAGE), 0);
+	errno = 4711;
+	*(volatile uint8_t *)(at + 5 * PAGE + 17) = 0x22;
+	assert_int_equal(errno, 4711);
+	assert_true(guest_memory_faulted(memory));
+	assert_int_equal(read(notify, &count, sizeof(count)), sizeof(count));
+	assert_int_equal(count, 1);
+
+	/* What was written stays, the rest of the missing reads as zeros, what is still there is untouched. */
+	assert_int_equal(at[5 * PAGE + 17], 0x22);
+	assert_int_equal(at[7 * PAGE], 0);
+	assert_int_equal(at[3 * PAGE - 1], 0x11);
+	assert_int_equal(*(volatile uint8_t *)(at + 3 * PAGE), 0);
+	assert_int_equal(at[3 * PAGE - 1], 0x11);
+
+	/* Only that guest, and every table that has the mapping. */
+	assert_false(guest_memory_faulted(other));
+	shares = guest_memory_without(memory, &setup[1], &error);
+	assert_true(guest_memory_faulted(shares));
+	guest_memory_free(shares);
+	guest_memory_free(memory);
+	guest_memory_free(other);
+	assert_int_equal(mappings(), 0);
+
+	/* The slot is clean when it is used again. */
+	memory = guest_memory_create(&setup[1], &fds[1], 1, &error);
+	assert_false(guest_memory_faulted(memory));
+	guest_memory_free(memory);
+	guest_memory_guard_install(-1);
+	close(notify);
+	close(other_fd);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+struct toucher {
+	pthread_t thread;
+	volatile uint8_t *at;
+	uint64_t size;
+	unsigned rounds;
+};
+
+static void *touch(void *argument)
+{
+	struct toucher *t = argument;
+
+	for (unsigned round = 0; round < t->rounds; round++) {
+		for (uint64_t i = t->size; i >= PAGE; i -= PAGE)
+			t->at[i - 1] = (uint8_t)round;
+	}
+	return NULL;
+}
+
+/* Two threads meet the missing pages at once, while control maps and unmaps others. */
+static void test_shrunken_under_threads(void **state)
+{
+	struct guest_region_setup setup = {.guest_address = 0, .size = 64 * PAGE, .user_address = 0};
+	struct error error;
+
+	assert_int_equal(guest_memory_guard_install(-1), 0);
+	for (unsigned round = 0; round < 20; round++) {
+		int fd = file_of(64 * PAGE);
+		struct guest_memory *memory = guest_memory_create(&setup, &fd, 1, &error);
+		struct toucher touchers[2];
+
+		assert_non_null(memory);
+		for (unsigned i = 0; i < 2; i++) {
+			/* Different bytes of the same pages: no data race between the two. */
+			touchers[i] = (struct toucher){.at = (volatile uint8_t *)guest_memory_at(memory, 0, 64 * PAGE) - i,
+						       .size = 64 * PAGE, .rounds = 50};
+			assert_int_equal(pthread_create(&touchers[i].thread, NULL, touch, &touchers[i]), 0);
+		}
+		assert_int_equal(ftruncate(fd, (off_t)(round * PAGE)), 0);
+		for (unsigned i = 0; i < 20; i++) {
+			int more = file_of(PAGE);
+			struct guest_region_setup small = {.guest_address = 0, .size = PAGE, .user_address = 0};
+			struct guest_memory *brief = guest_memory_create(&small, &more, 1, &error);
+
+			assert_non_null(brief);
+			assert_false(guest_memory_faulted(brief));
+			guest_memory_free(brief);
+			close(more);
+		}
+		for (unsigned i = 0; i < 2; i++)
+			pthread_join(touchers[i].thread, NULL);
+		*(volatile uint8_t *)guest_memory_at(memory, 63 * PAGE, 1) = 1;
+		assert_true(guest_memory_faulted(memory));
+		guest_memory_free(memory);
+		close(fd);
+	}
+}
+
+static void own_handler(int number, siginfo_t *info, void *context)
+{
+	_exit(info->si_code > 0 ? 42 : 43);
+}
+
+/* Runs in a child, before the guard of this process is installed. Never returns. */
+static void child_foreign(bool handler, bool sent)
+{
+	struct sigaction action = {.sa_flags = handler ? SA_SIGINFO : 0};
+	int fd = file_of(PAGE);
+	volatile uint8_t *at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (handler)
+		action.sa_sigaction = own_handler;
+	else
+		action.sa_handler = SIG_DFL;
+	sigaction(SIGBUS, &action, NULL);
+	if (guest_memory_guard_install(-1) < 0)
+		_exit(1);
+	if (sent) {
+		kill(getpid(), SIGBUS);
+	} else {
+		if (ftruncate(fd, 0) < 0)
+			_exit(1);
+		at[0] = 1;
+	}
+	_exit(0);
+}
+
+static int run_child(bool handler, bool sent)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		child_foreign(handler, sent);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void test_foreign_faults(void **state)
+{
+	int status;
+
+	for (unsigned sent = 0; sent < 2; sent++) {
+		status = run_child(true, sent);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), sent ? 43 : 42);
+		status = run_child(false, sent);
+		assert_true(WIFSIGNALED(status));
+		assert_int_equal(WTERMSIG(status), SIGBUS);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_foreign_faults), /* first: before this process has a guard */
+		cmocka_unit_test(test_translation),
+		cmocka_unit_test(test_offset_off_page),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_with_and_without),
+		cmocka_unit_test(test_many_tables),
+		cmocka_unit_test(test_not_in_core_dumps),
+		cmocka_unit_test(test_shrunken_file),
+		cmocka_unit_test(test_shrunken_under_threads),
+		cmocka_unit_test(test_huge_pages),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
