@@ -39,7 +39,7 @@ struct queue_pair {
 
 	/* Written by workers, read by control. */
 	_Atomic bool fault_reported;
-	_Atomic uint64_t busy_ns; /* time its owner spent on it */
+	_Atomic uint64_t busy_cycles; /* time its owner spent on it, of cycles_now() */
 
 	/* The owner's memory of the last source address it judged; valid within that plan only. */
 	uint64_t last_source;

@@ -10,6 +10,10 @@
  * and a guest that adds a buffer after ring_arm() sees notifications on (virtio 1.2, 2.7.13.3). Descriptors are watched edge-triggered, so
  * none has to be read. While asleep the worker is offline for grace periods and holds no pointer into a plan.
  *
+ * The window adapts to what it catches: it is doubled over the length of each rest that ended within the bound, and halved by each that
+ * was longer, so that a quiet guest costs nothing and a chatty one is never slept on. Control shrinks it further where the CPU is
+ * wanted by others (worker_set_patience).
+ *
  * Descriptors enter and leave the epoll set by the control thread, before they are closed: a worker that sleeps could not do it.
  */
 #include "datapath/worker.h"
@@ -39,6 +43,9 @@
 #define LEARN_WINDOW_NS 100000000ull
 #define POLLED_SLEEP_MS 1	     /* longest sleep with something that nobody will wake us for */
 #define UNSTICK_SIGNAL SIGUSR2
+#define WINDOW_FIRST_NS 10000	     /* from 0, the first step up */
+#define STANDING_NS 10000	     /* a round that took longer kept the others' work standing */
+#define STANDING_TELL_NS 10000000ull /* how often control is told of it */
 
 enum watched { WATCHED_CONTROL, WATCHED_LANE, WATCHED_KICK };
 
@@ -66,12 +73,14 @@ struct worker {
 	_Atomic bool hold_lanes;
 	_Atomic uint32_t drain_wanted;
 	_Atomic int cpu, node;
+	_Atomic uint32_t patience; /* 0 .. WORKER_PATIENCE_FULL: share of its window that it polls */
 
 	/* The worker writes, control reads. */
 	_Atomic int tid;
 	_Atomic int start_error; /* 1 = not yet, 0 = running, else negative errno value */
 	_Atomic bool asleep;
 	_Atomic uint32_t drain_seen;
+	_Atomic uint64_t standing_ns; /* longest round since control asked last, if several pairs had work in it */
 	uint64_t counters[WORKER_COUNTER_COUNT] CACHE_ALIGNED;
 	ck_ring_t learn_ring;
 	struct learn_request learn_buffer[LEARN_RING];
@@ -82,7 +91,10 @@ struct worker {
 	/* The worker's own. */
 	struct plan *plan CACHE_ALIGNED; /* valid from the start of a round to its quiescent state */
 	uint64_t generation;
-	uint64_t round_start_ns, last_work_ns, window_ns;
+	uint64_t round_start_ns, last_work_ns;
+	uint64_t window_ns, window_bound_ns; /* how long it polls now, and at most */
+	uint64_t standing_told_ns;
+	uint32_t busy_pairs; /* with work in this round */
 	bool from_lane; /* the burst in hand came up a lane */
 	uint32_t dirty_count;
 	struct queue_pair *dirty[DIRTY_MAX];
@@ -260,6 +272,7 @@ static unsigned poll_lanes(struct worker *w)
 static unsigned poll_ring(struct worker *w, struct queue_pair *pair)
 {
 	struct ring *ring = &pair->from_guest;
+	const uint64_t start = cycles_now();
 	unsigned frames;
 
 	if (ring->notifications_armed)
@@ -273,6 +286,12 @@ static unsigned poll_ring(struct worker *w, struct queue_pair *pair)
 	}
 	if (unlikely(atomic_load_explicit(&ring->fault, memory_order_relaxed)))
 		report_fault(w, pair);
+	if (frames) {
+		w->busy_pairs++;
+		atomic_store_explicit(&pair->busy_cycles,
+				      atomic_load_explicit(&pair->busy_cycles, memory_order_relaxed) + (cycles_now() - start),
+				      memory_order_relaxed);
+	}
 	return frames;
 }
 
@@ -281,6 +300,7 @@ static unsigned poll_rings(struct worker *w)
 	const struct plan_share *share = &w->plan->shares[w->index];
 	unsigned frames = 0;
 
+	w->busy_pairs = 0;
 	for (uint32_t i = 0; i < share->pair_count; i++)
 		frames += poll_ring(w, share->pairs[i]);
 	count(w, WORKER_POLLS, share->pair_count);
@@ -315,8 +335,8 @@ static unsigned serve_round(struct worker *w)
 
 /* --- rest ---------------------------------------------------------------------------------------------------------- */
 
-/* The longest window of the share's pairs. */
-static uint64_t busy_poll_window_ns(const struct worker *w)
+/* The longest window of the share's pairs: an upper bound. */
+static uint64_t busy_poll_bound_ns(const struct worker *w)
 {
 	const struct plan_share *share = &w->plan->shares[w->index];
 	uint32_t longest = 0;
@@ -324,6 +344,32 @@ static uint64_t busy_poll_window_ns(const struct worker *w)
 	for (uint32_t i = 0; i < share->pair_count; i++)
 		longest = max_u32(longest, atomic_load_explicit(&share->pairs[i]->busy_poll_us, memory_order_relaxed));
 	return longest == BUSY_POLL_ALWAYS ? UINT64_MAX : (uint64_t)longest * 1000;
+}
+
+static void adopt_bound(struct worker *w)
+{
+	w->window_bound_ns = busy_poll_bound_ns(w);
+	w->window_ns = w->window_bound_ns;
+}
+
+/* A rest ended after @rest_ns, caught by polling or by a wake-up. */
+static void adapt_window(struct worker *w, uint64_t rest_ns)
+{
+	if (w->window_bound_ns == UINT64_MAX)
+		w->window_ns = UINT64_MAX;
+	else if (rest_ns > w->window_bound_ns)
+		w->window_ns /= 2;
+	else if (w->window_ns < 2 * rest_ns || w->window_ns < WINDOW_FIRST_NS)
+		w->window_ns = 2 * rest_ns > WINDOW_FIRST_NS ? 2 * rest_ns : WINDOW_FIRST_NS;
+	if (w->window_ns > w->window_bound_ns)
+		w->window_ns = w->window_bound_ns;
+}
+
+static uint64_t patient_window_ns(const struct worker *w)
+{
+	const uint32_t patience = atomic_load_explicit(&w->patience, memory_order_relaxed);
+
+	return patience == WORKER_PATIENCE_FULL ? w->window_ns : w->window_ns / WORKER_PATIENCE_FULL * patience;
 }
 
 /* Arms everything and looks once more. Return: false if there is work, or news from control. */
@@ -379,7 +425,6 @@ static void sleep_until_called(struct worker *w, int timeout_ms)
 	count(w, WORKER_SLEEPS, 1);
 	count_wakes(w, events, event_count);
 	w->round_start_ns = now_ns();
-	w->last_work_ns = w->round_start_ns;
 	count(w, WORKER_NS_ASLEEP, w->round_start_ns - start);
 }
 
@@ -387,38 +432,54 @@ static void rest(struct worker *w)
 {
 	int timeout_ms;
 
-	if (w->round_start_ns - w->last_work_ns < w->window_ns)
-		__builtin_ia32_pause();
+	if (w->round_start_ns - w->last_work_ns < patient_window_ns(w))
+		cpu_pause();
 	else if (may_sleep(w, &timeout_ms))
 		sleep_until_called(w, timeout_ms);
 }
 
-static void account_time(struct worker *w, bool worked)
+/* Control spreads pairs that keep each other waiting, if another worker has nothing to do. */
+static void report_standing(struct worker *w, uint64_t round_ns)
 {
-	const uint64_t now = now_ns();
-
-	count(w, worked ? WORKER_NS_BUSY : WORKER_NS_POLLING, now - w->round_start_ns);
-	w->round_start_ns = now;
-	if (worked) {
-		w->last_work_ns = now;
-		w->window_ns = busy_poll_window_ns(w);
+	if (round_ns > atomic_load_explicit(&w->standing_ns, memory_order_relaxed))
+		atomic_store_explicit(&w->standing_ns, round_ns, memory_order_relaxed);
+	if (w->round_start_ns - w->standing_told_ns > STANDING_TELL_NS) {
+		w->standing_told_ns = w->round_start_ns;
+		tell_control(w);
 	}
+}
+
+static void account_round(struct worker *w, bool worked)
+{
+	const uint64_t now = now_ns(), round_ns = now - w->round_start_ns;
+
 	count(w, WORKER_ROUNDS, 1);
+	count(w, worked ? WORKER_NS_BUSY : WORKER_NS_POLLING, round_ns);
+	if (worked) {
+		const uint64_t rest_ns = w->round_start_ns - w->last_work_ns;
+
+		if (rest_ns)
+			adapt_window(w, rest_ns);
+		w->last_work_ns = now;
+		if (unlikely(round_ns > STANDING_NS && w->busy_pairs > 1))
+			report_standing(w, round_ns);
+	}
+	w->round_start_ns = now;
 }
 
 static void serve(struct worker *w)
 {
-	w->round_start_ns = now_ns();
+	w->round_start_ns = w->last_work_ns = now_ns();
 	while (!atomic_load_explicit(&w->stopping, memory_order_relaxed)) {
 		bool worked;
 
 		w->plan = atomic_load_explicit(w->published, memory_order_acquire);
 		if (w->generation != w->plan->generation) {
 			w->generation = w->plan->generation;
-			w->window_ns = busy_poll_window_ns(w);
+			adopt_bound(w);
 		}
 		worked = serve_round(w) != 0;
-		account_time(w, worked);
+		account_round(w, worked);
 		if (!worked)
 			rest(w);
 		grace_quiescent();
@@ -584,6 +645,7 @@ struct worker *worker_start(const struct worker_setup *setup, struct error *erro
 	w->wake_fd = w->epoll_fd = -1;
 	atomic_store(&w->cpu, setup->cpu);
 	atomic_store(&w->node, setup->node);
+	atomic_store(&w->patience, WORKER_PATIENCE_FULL);
 	w->generation = UINT64_MAX;
 	w->output = (struct switch_output){
 		.context = w,
@@ -678,6 +740,21 @@ bool worker_asleep(const struct worker *w)
 uint64_t worker_counter(const struct worker *w, enum worker_counter which)
 {
 	return __atomic_load_n(&w->counters[which], __ATOMIC_RELAXED);
+}
+
+void worker_set_patience(struct worker *w, uint32_t patience)
+{
+	atomic_store_explicit(&w->patience, patience, memory_order_relaxed);
+}
+
+uint32_t worker_patience(const struct worker *w)
+{
+	return atomic_load_explicit(&w->patience, memory_order_relaxed);
+}
+
+uint64_t worker_take_standing_ns(struct worker *w)
+{
+	return atomic_exchange(&w->standing_ns, 0);
 }
 
 struct lane_port *worker_lane_port(const struct worker *w, unsigned device)

@@ -73,6 +73,13 @@ int worker_move(struct worker *worker, int cpu, int node, struct error *error);
 int worker_tid(const struct worker *worker);
 bool worker_asleep(const struct worker *worker);
 uint64_t worker_counter(const struct worker *worker, enum worker_counter which);
+/* How much of its busy-poll window a worker uses: less where other tasks want its CPU. WORKER_PATIENCE_FULL at start. */
+#define WORKER_PATIENCE_FULL 256
+void worker_set_patience(struct worker *worker, uint32_t patience);
+uint32_t worker_patience(const struct worker *worker);
+/* Longest round, since the last call, in which several pairs had work: how long work of one stood for the others. Nanoseconds. */
+uint64_t worker_take_standing_ns(struct worker *worker);
+
 struct lane_port *worker_lane_port(const struct worker *worker, unsigned device);
 
 /* Takes one learn request. Return: false if none waits. */
