@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The real daemon as a switch between scripted guests; no uplink, so no privileges are needed.
+
+The program under test: VHOSTLANE in the environment, else vhostlane of the build tree (build/, or what VHOSTLANE_BUILD names).
+"""
+import os
+import sys
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+for directory in (HERE, os.path.join(HERE, "..", "lib")):
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+import rig as rig_module  # noqa: E402 pylint: disable=wrong-import-position
+from rig import Rig, wait_for  # noqa: E402 pylint: disable=wrong-import-position
+from vhost_frontend import Frontend, Region  # noqa: E402 pylint: disable=wrong-import-position
+from virtio_driver import BROADCAST, NetGuest, ethernet, mac, number_of  # noqa: E402 pylint: disable=wrong-import-position
+
+BINARY = os.path.abspath(os.environ.get("VHOSTLANE") or rig_module.BINARY)
+
+
+def pytest_sessionstart(session):
+    if not os.access(BINARY, os.X_OK):
+        pytest.exit(f"no {BINARY}: run make first, or set VHOSTLANE", 3)
+
+
+class Switch:
+    """One daemon with ports p0, p1, ...; ends by SIGTERM and must exit with 0."""
+
+    def __init__(self, rig, ports=2, queues=1, options=None, arguments=(), **start):
+        self.rig = rig
+        self.names = [f"p{i}" for i in range(ports)]
+        self.paths = [rig.path(f"{name}.sock") for name in self.names]
+        words = []
+        for i, name in enumerate(self.names):
+            extra = (options or {}).get(i, "")
+            words += ["--port", f"{name}={self.paths[i]},queues={queues}{extra}"]
+        self.daemon = rig.daemon(*words, *arguments, binary=BINARY, **start)
+        self.guests = []
+
+    @property
+    def pid(self):
+        return self.daemon.process.pid
+
+    def guest(self, port, **options):
+        guest = NetGuest(self.paths[port], **options)
+        self.guests.append(guest)
+        return guest
+
+    def frontend(self, port):
+        return Frontend(self.paths[port])
+
+    def pair_of_guests(self, **options):
+        """Guests on p0 and p1 that know each other's address."""
+        a, b = self.guest(0, **options), self.guest(1, **options)
+        self.learn(a, mac(1), b)
+        self.learn(b, mac(2), a)
+        return a, b
+
+    def learn(self, guest, address, *others):
+        """Makes the daemon know that this address is this guest's; everybody else hears of it."""
+        port = self.paths.index(guest.path)
+        guest.send(ethernet(BROADCAST, address, number=0xA11CE))
+        for other in others:
+            assert number_of(other.expect()[0]) == 0xA11CE
+        wait_for(lambda: any(a["mac"] == ":".join(f"{b:02x}" for b in address) for a in self.show(port)["addresses"]), "address learned",
+                 pause=0.01)
+
+    def show(self, port):
+        return self.daemon.json("port", "show", self.names[port])
+
+    def ring(self, port, index):
+        return self.show(port)["rings"][index]
+
+    def counters(self, port):
+        return self.show(port)["counters"]
+
+    def state(self, port):
+        return self.show(port)["state"]
+
+    def wait_state(self, port, *states):
+        wait_for(lambda: self.state(port) in states, f"{self.names[port]} {' or '.join(states)}", pause=0.01)
+
+    # --- what a leak would change
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def mappings(self):
+        """Mappings of guests' memory."""
+        with open(f"/proc/{self.pid}/maps") as file:
+            return sum(Region.NAME in line for line in file)
+
+    def resident_kib(self):
+        with open(f"/proc/{self.pid}/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+
+    def cpu_seconds(self):
+        with open(f"/proc/{self.pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def wait_counts(self, descriptors, mappings):
+        wait_for(lambda: (self.descriptors(), self.mappings()) == (descriptors, mappings),
+                 f"{descriptors} descriptors and {mappings} mappings, not {self.descriptors()} and {self.mappings()}", pause=0.02)
+
+
+@pytest.fixture
+def rig():
+    with Rig() as new:
+        yield new
+
+
+@pytest.fixture
+def switch(rig):
+    """Makes daemons: switch(ports=2, queues=1, options={0: ",role=client"}, arguments=[...])."""
+    made = []
+
+    def make(**options):
+        made.append(Switch(rig, **options))
+        return made[-1]
+    yield make
+    for one in made:
+        for guest in one.guests:
+            guest.close()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure brings along what every daemon of the test has logged."""
+    report = (yield).get_result()
+    if not report.failed:
+        return
+    owner = item.funcargs.get("rig")
+    for daemon in getattr(owner, "daemons", []):
+        if os.path.exists(daemon.log_path):
+            report.sections.append((f"log of {daemon.log_path}", daemon.log()[-6000:]))
