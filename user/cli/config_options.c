@@ -47,6 +47,11 @@ int option_per_port(void *target, const char *value, struct error *error)
 	return config_set(&((struct config_options *)target)->config, "per-port", value, error);
 }
 
+int option_threads(void *target, const char *value, struct error *error)
+{
+	return config_set(&((struct config_options *)target)->config, "threads", value, error);
+}
+
 int option_no_pin(void *target, const char *value, struct error *error)
 {
 	((struct config_options *)target)->config.pin = false;

@@ -23,6 +23,7 @@ struct config_options {
 	{ OPTION_CALL, "cpus", 0, "LIST", "CPUs of the workers, like 0-3,8 (default: all allowed)", 0, option_cpus },               \
 	{ OPTION_CALL, "policy", 0, "POLICY", "per-cpu (default), per-port or multi-worker", 0, option_policy },                   \
 	{ OPTION_CALL, "workers-per-port", 0, "N", "workers of one port under multi-worker (default 2)", 0, option_per_port },     \
+	{ OPTION_CALL, "threads", 0, "N", "worker slots (default: one a CPU; 32 where the policy ties workers to ports)", 0, option_threads }, \
 	{ OPTION_CALL, "no-pin", 0, NULL, "leave the workers to the scheduler (default: pinned)", 0, option_no_pin },              \
 	{ OPTION_CALL, "control", 0, "SOCKET", "control socket (default " CONFIG_CONTROL_DEFAULT ")", 0, option_control }
 
@@ -32,6 +33,7 @@ int option_port(void *target, const char *value, struct error *error);
 int option_cpus(void *target, const char *value, struct error *error);
 int option_policy(void *target, const char *value, struct error *error);
 int option_per_port(void *target, const char *value, struct error *error);
+int option_threads(void *target, const char *value, struct error *error);
 int option_no_pin(void *target, const char *value, struct error *error);
 int option_control(void *target, const char *value, struct error *error);
 

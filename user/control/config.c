@@ -98,8 +98,8 @@ static int set_cpus(struct config *config, const char *value, struct error *erro
 	const char *bad;
 
 	if (!cpulist_parse(value, &cpus, &bad))
-		return error_set(error, -EINVAL, "cpus '%.64s': not a CPU list, wrong from '%.16s' on; write it like 0-3,8, CPUs below %d", value, bad,
-				 CPUS_MAX);
+		return error_set(error, -EINVAL, "cpus '%.64s': not a CPU list, %s%.16s; write it like 0-3,8, CPUs below %d", value,
+				 *bad ? "wrong from here: " : "it ends too early", bad, CPUS_MAX);
 	if (cpulist_count(&cpus) == 0)
 		return error_set(error, -EINVAL, "cpus '%s': names no CPU; write it like 0-3,8, or leave it out to use all allowed ones", value);
 	if (cpulist_count(&cpus) > VL_WORKERS_MAX)
@@ -136,6 +136,11 @@ static int set_per_port(struct config *config, const char *value, struct error *
 	return config_parse_number(value, 1, VL_WORKERS_MAX, "per-port", &config->workers_per_port, error);
 }
 
+static int set_threads(struct config *config, const char *value, struct error *error)
+{
+	return config_parse_number(value, 1, VL_WORKERS_MAX, "threads", &config->threads, error);
+}
+
 static int set_control(struct config *config, const char *value, struct error *error)
 {
 	int result = config_check_socket_path(value, "control", error);
@@ -147,9 +152,9 @@ static int set_control(struct config *config, const char *value, struct error *e
 
 int config_set(struct config *config, const char *key, const char *value, struct error *error)
 {
-	static const char *const keys[] = { "cpus", "policy", "pin", "per-port", "control" };
+	static const char *const keys[] = { "cpus", "policy", "pin", "per-port", "threads", "control" };
 	static int (*const setters[])(struct config *, const char *, struct error *) = { set_cpus, set_policy, set_pin, set_per_port,
-											 set_control };
+											 set_threads, set_control };
 	char near[128];
 
 	_Static_assert(ARRAY_SIZE(keys) == ARRAY_SIZE(setters), "one setter a key");

@@ -72,6 +72,7 @@ struct config {
 	struct cpulist cpus; /* workers' CPUs; not given: the process's allowed CPUs */
 	enum placement_policy policy;
 	unsigned workers_per_port; /* multi-worker; default 2 */
+	unsigned threads;	   /* worker slots; 0 = one a CPU, more where the policy ties workers to ports */
 	bool pin;		   /* default true */
 	unsigned uplink_count;
 	struct config_uplink uplinks[CONFIG_UPLINKS_MAX];

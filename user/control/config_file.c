@@ -25,7 +25,7 @@
 
 /* libcyaml keeps offsets to these: every value is a string that it allocates, NULL = not given. */
 struct raw_workers {
-	char *cpus, *policy, *pin, *per_port;
+	char *cpus, *policy, *pin, *per_port, *threads;
 };
 
 struct raw_uplink {
@@ -52,6 +52,7 @@ static const cyaml_schema_field_t workers_fields[] = {
 	TEXT("policy", struct raw_workers, policy),
 	TEXT("pin", struct raw_workers, pin),
 	TEXT("per-port", struct raw_workers, per_port),
+	TEXT("threads", struct raw_workers, threads),
 	CYAML_FIELD_END,
 };
 
@@ -282,7 +283,8 @@ static int take_workers(struct config *config, struct source *source, const stru
 {
 	const struct {
 		const char *key, *value;
-	} pairs[] = { { "cpus", raw->cpus }, { "policy", raw->policy }, { "pin", raw->pin }, { "per-port", raw->per_port } };
+	} pairs[] = { { "cpus", raw->cpus }, { "policy", raw->policy }, { "pin", raw->pin }, { "per-port", raw->per_port },
+		    { "threads", raw->threads } };
 	struct error inner = { 0 };
 
 	for (unsigned i = 0; i < ARRAY_SIZE(pairs); i++)

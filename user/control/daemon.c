@@ -20,6 +20,8 @@
 #include "control/methods.h"
 #include "control/ports.h"
 #include "control/publisher.h"
+#include "control/rebalance.h"
+#include "control/workforce.h"
 
 #define AFFINITY_POLL_NS 200000000ull /* how soon an edit of queue_affinity is seen */
 #define WATCHDOG_NS 100000000ull
@@ -99,24 +101,12 @@ static void raise_limits(void)
 	mallopt(M_ARENA_MAX, 1);
 }
 
-static int choose_cpus(struct engine *engine, struct cpulist *cpus, struct error *error)
-{
-	int result = config_resolve_cpus(engine->config, cpus, error);
-
-	if (result)
-		return result;
-	if (cpulist_count(cpus) > VL_WORKERS_MAX)
-		return error_set(error, -E2BIG, "workers.cpus: %u CPUs: more than %d workers; name fewer CPUs with --cpus", cpulist_count(cpus),
-				 VL_WORKERS_MAX);
-	return 0;
-}
-
-static uint64_t nodes_of(const struct engine *engine, const struct cpulist *cpus)
+static uint64_t nodes_in_use(const struct engine *engine)
 {
 	uint64_t nodes = 0;
 
-	for (int cpu = cpulist_next(cpus, 0); cpu >= 0; cpu = cpulist_next(cpus, (unsigned)cpu + 1)) {
-		const int node = engine->topology.cpus[cpu].node;
+	for (unsigned i = 0; i < engine->cpu_count; i++) {
+		const int node = engine->topology.cpus[engine->cpus_of_slots[i]].node;
 
 		nodes |= 1ull << (node < 0 ? 0 : node);
 	}
@@ -133,14 +123,14 @@ static void add_device(struct engine *engine, struct lane_device *device, unsign
 	};
 }
 
-static int open_uplinks(struct engine *engine, const struct cpulist *cpus, struct error *error)
+static int open_uplinks(struct engine *engine, struct error *error)
 {
-	const uint64_t nodes = nodes_of(engine, cpus);
+	const uint64_t nodes = nodes_in_use(engine);
 
 	for (unsigned i = 0; i < engine->config->uplink_count; i++) {
 		const struct uplink_setup setup = {
 			.config = engine->config->uplinks[i],
-			.workers = cpulist_count(cpus),
+			.workers = engine->slot_count,
 			.nodes = nodes,
 		};
 		struct uplink *uplink = uplink_open(&setup, error);
@@ -163,27 +153,6 @@ static int open_uplinks(struct engine *engine, const struct cpulist *cpus, struc
 	return 0;
 }
 
-static int start_workers(struct engine *engine, const struct cpulist *cpus, struct error *error)
-{
-	for (int cpu = cpulist_next(cpus, 0); cpu >= 0; cpu = cpulist_next(cpus, (unsigned)cpu + 1)) {
-		const struct worker_setup setup = {
-			.index = engine->worker_count,
-			.cpu = engine->config->pin ? cpu : -1,
-			.node = engine->topology.cpus[cpu].node,
-			.plan = &engine->plan,
-			.devices = engine->devices,
-			.device_count = engine->device_count,
-			.control_fd = engine->worker_event_fd,
-		};
-		struct worker *worker = worker_start(&setup, error);
-
-		if (!worker)
-			return error->code;
-		engine->workers[engine->worker_count++] = worker;
-	}
-	return 0;
-}
-
 static int add_ports(struct engine *engine, struct error *error)
 {
 	for (unsigned i = 0; i < engine->config->port_count; i++)
@@ -194,26 +163,27 @@ static int add_ports(struct engine *engine, struct error *error)
 
 static int start(struct engine *engine, struct error *error)
 {
-	struct cpulist cpus;
 	char text[256];
 
 	raise_limits();
-	if (topology_read(&engine->topology, error) || choose_cpus(engine, &cpus, error))
+	if (workforce_plan(engine, error))
 		return error->code;
 	engine->loop = event_loop_create(error);
 	if (!engine->loop || open_signals(engine, error) || open_worker_news(engine, error))
 		return error->code;
 	engine->control = control_socket_open(engine->loop, engine->config->control, engine_methods, engine_method_count, engine, error);
-	if (!engine->control || open_uplinks(engine, &cpus, error) || publisher_open(engine, error) || start_workers(engine, &cpus, error) ||
+	if (!engine->control || open_uplinks(engine, error) || publisher_open(engine, error) || workforce_start(engine, error) ||
 	    add_ports(engine, error))
 		return error->code;
 	if (!event_loop_timer(engine->loop, WATCHDOG_NS, 1, on_watchdog, engine, error))
 		return error->code;
 	if (engine->uplink_count && !event_loop_timer(engine->loop, AFFINITY_POLL_NS, 1, on_affinity_timer, engine, error))
 		return error->code;
+	if (rebalance_open(engine, error))
+		return error->code;
 	for (unsigned i = 0; i < engine->uplink_count; i++)
 		uplink_start(engine->uplinks[i]);
-	log_info("%u workers on CPUs %s, policy %s%s", engine->worker_count, cpulist_format(&cpus, text, sizeof(text)),
+	log_info("%u workers on CPUs %s, policy %s%s", engine->worker_count, cpulist_format(&engine->cpus, text, sizeof(text)),
 		 placement_policy_names[engine->config->policy], engine->config->pin ? "" : ", not pinned");
 	return 0;
 }
@@ -225,8 +195,8 @@ static void stop(struct engine *engine)
 	for (unsigned i = 0; i < engine->uplink_count; i++)
 		uplink_stop(engine->uplinks[i]);
 	ports_remove_all(engine);
-	while (engine->worker_count)
-		worker_stop(engine->workers[--engine->worker_count]);
+	rebalance_close(engine);
+	workforce_stop(engine);
 	publisher_close(engine);
 	while (engine->uplink_count)
 		uplink_close(engine->uplinks[--engine->uplink_count]);

@@ -9,6 +9,8 @@
 #include "control/config.h"
 #include "control/control_socket.h"
 #include "control/event_loop.h"
+#include "control/evidence.h"
+#include "control/hotplug.h"
 #include "control/placement.h"
 #include "control/uplink.h"
 #include "control/vhost_user.h"
@@ -38,6 +40,14 @@ struct managed_pair {
 	int watched_fd;
 	struct vl_queue_value published; /* what queue_affinity holds */
 	bool is_published;
+
+	/* Evidence, of the last look (rebalance.c). */
+	uint64_t busy_cycles;	/* pair->busy_cycles then */
+	uint32_t load_permille; /* of one CPU, since the look before */
+	uint32_t standing_us;
+	uint64_t moved_ns;	/* its last move, 0 = never */
+	int ring_node;		/* -1 = unknown */
+	int kick_cpu;
 };
 
 struct managed_port {
@@ -53,6 +63,7 @@ struct managed_port {
 	struct vl_port_key published_keys[ADDRESSES_PER_PORT];
 	struct vl_port_value published_value;
 	uint32_t *private_steering; /* flow_steering without an uplink */
+	struct evidence_history history; /* of the peer's vCPU threads */
 };
 
 struct engine {
@@ -67,8 +78,13 @@ struct engine {
 	unsigned device_count;
 	struct worker_device devices[WORKER_DEVICES_MAX];
 
-	unsigned worker_count;
+	struct cpulist cpus; /* the workers' */
+	unsigned cpu_count;
+	int cpus_of_slots[VL_WORKERS_MAX]; /* cpu_count of them: CPUs in order */
+	unsigned slot_count;
+	unsigned worker_count; /* slots whose thread runs: slot_count once started */
 	struct worker *workers[VL_WORKERS_MAX];
+	struct topology topology_next; /* room to read it anew */
 	int worker_event_fd; /* workers write it */
 
 	struct managed_port *ports[VL_PORTS_MAX]; /* index = port id */
@@ -76,6 +92,15 @@ struct engine {
 	uint64_t generation;
 	uint32_t place_generation; /* last value given to queue_affinity */
 	int announce_fd;	   /* packet socket, -1 = none yet */
+
+	/* rebalance.c */
+	struct hotplug *hotplug; /* NULL = the kernel does not tell */
+	uint64_t looked_cycles;
+	struct {
+		uint64_t busy_ns, run_delay_ns;
+		uint32_t busy_permille;
+	} looked[VL_WORKERS_MAX];
+	uint64_t looked_ns, delay_looked_ns;
 };
 
 /* Bit of a ring in managed_port.withdrawn. */

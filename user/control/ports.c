@@ -13,6 +13,7 @@
 
 #include "common/log.h"
 #include "control/publisher.h"
+#include "control/rebalance.h"
 
 /* --- addresses ----------------------------------------------------------------------------------------------------- */
 
@@ -106,6 +107,7 @@ void ports_handle_worker_news(struct engine *engine)
 			vhost_user_check_faults(engine->ports[id]->session);
 	if (learned)
 		publisher_publish(engine);
+	rebalance_standing(engine);
 }
 
 /* --- what the sessions ask ----------------------------------------------------------------------------------------- */
@@ -206,7 +208,8 @@ static int make_pairs(struct managed_port *mp)
 		ring_init(&pair->to_guest);
 		ring_init(&pair->from_guest);
 		port->pairs[i] = pair;
-		mp->pairs[i] = (struct managed_pair){.pair = pair, .worker = -1, .worker_wanted = -1, .watched_by = -1, .watched_fd = -1};
+		mp->pairs[i] = (struct managed_pair){.pair = pair, .worker = -1, .worker_wanted = -1, .watched_by = -1, .watched_fd = -1,
+						   .ring_node = -1, .kick_cpu = -1};
 	}
 	return 0;
 }

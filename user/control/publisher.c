@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "control/workforce.h"
 #include "datapath/grace.h"
 
 /* After steering changed, a frame that XDP steered by the old entry may still be on its way into its lane, for the rest of one NAPI
@@ -48,16 +49,23 @@ static unsigned count_pairs(const struct engine *engine)
 	return count;
 }
 
-static void describe_pair(const struct managed_port *mp, unsigned index, struct placement_pair *out)
+static void describe_pair(const struct engine *engine, const struct managed_port *mp, unsigned index, struct placement_pair *out)
 {
 	const struct managed_pair *managed = &mp->pairs[index];
+	const uint64_t rest_ms = managed->moved_ns ? (now_ns() - managed->moved_ns) / 1000000 : 0;
+	struct evidence_peer peer;
 
+	evidence_history_get(&mp->history, &peer);
 	*out = (struct placement_pair){
 		.port = mp->port->id,
 		.index = (uint16_t)index,
-		.ring_node = -1,
-		.vcpu_node = -1,
-		.kick_cpu = -1,
+		.ring_node = managed->ring_node,
+		.vcpu_node = peer.node,
+		.vcpus = peer.vcpus,
+		.kick_cpu = managed->kick_cpu,
+		.load_permille = managed->load_permille,
+		.standing_us = managed->standing_us,
+		.rest_ms = rest_ms > UINT32_MAX ? 0 : (uint32_t)rest_ms,
 		.node_wanted = mp->config.node,
 		.worker_wanted = managed->worker_wanted,
 		.worker_now = managed->worker,
@@ -66,16 +74,13 @@ static void describe_pair(const struct managed_port *mp, unsigned index, struct 
 
 static void describe_workers(const struct engine *engine, struct placement_worker *workers)
 {
-	for (unsigned w = 0; w < engine->worker_count; w++) {
-		const int cpu = worker_cpu(engine->workers[w]);
-		const struct topology_cpu *place = cpu >= 0 ? &engine->topology.cpus[cpu] : NULL;
-
+	for (unsigned w = 0; w < engine->worker_count; w++)
 		workers[w] = (struct placement_worker){
-			.cpu = cpu,
+			.cpu = worker_cpu(engine->workers[w]),
 			.node = worker_node(engine->workers[w]),
-			.usable = !place || (place->online && place->allowed),
+			.usable = workforce_uses(engine, w),
+			.busy_permille = engine->looked[w].busy_permille,
 		};
-	}
 }
 
 /* Chooses a worker for every active pair. Return: count of entries in *placed and *choices (free both); 0 = none. */
@@ -108,7 +113,7 @@ static unsigned choose_places(struct engine *engine, unsigned moves_max, struct 
 		for (unsigned i = 0; mp && i < mp->config.queues; i++) {
 			if (!pair_active(mp, i))
 				continue;
-			describe_pair(mp, i, &pairs[input.pair_count]);
+			describe_pair(engine, mp, i, &pairs[input.pair_count]);
 			(*placed)[input.pair_count++] = (struct placed){mp, i};
 		}
 	}
@@ -123,6 +128,7 @@ static void take_place(struct engine *engine, struct managed_pair *managed, cons
 		managed->worker = choice->worker;
 		managed->generation = ++engine->place_generation;
 		managed->reason = choice->reason;
+		managed->moved_ns = now_ns();
 	} else if (managed->reason == PLACEMENT_REASON_NONE) {
 		managed->reason = choice->reason;
 	}
@@ -138,8 +144,12 @@ static void place_new_pairs(struct engine *engine)
 	for (unsigned i = 0; i < count; i++) {
 		struct managed_pair *managed = &placed[i].mp->pairs[placed[i].index];
 
-		if (managed->worker < 0)
-			take_place(engine, managed, &choices[i]);
+		if (managed->worker >= 0)
+			continue;
+		/* No CPU left to choose is no reason to leave a queue standing: the first worker runs somewhere. */
+		if (choices[i].worker < 0)
+			choices[i].worker = 0;
+		take_place(engine, managed, &choices[i]);
 	}
 	free(placed);
 	free(choices);
@@ -165,7 +175,7 @@ static void put_affinity(struct engine *engine, struct managed_port *mp, unsigne
 		return;
 	}
 	value = (struct vl_queue_value){
-		.cpu = (uint32_t)worker_cpu(w),
+		.cpu = (uint32_t)(worker_cpu(w) < 0 ? engine->cpus_of_slots[(unsigned)managed->worker % engine->cpu_count] : worker_cpu(w)),
 		.node = worker_node(w) < 0 ? 0 : (uint32_t)worker_node(w),
 		.worker = (uint32_t)managed->worker,
 		.generation = managed->generation,
@@ -569,11 +579,12 @@ void publisher_rebalance(struct engine *engine, unsigned moves_max)
 	free(choices);
 }
 
+/* Where workers are not pinned, a CPU stands for the slot that would be pinned there. */
 static int worker_on_cpu(const struct engine *engine, int cpu)
 {
-	for (unsigned w = 0; w < engine->worker_count; w++)
-		if (worker_cpu(engine->workers[w]) == cpu)
-			return (int)w;
+	for (unsigned i = 0; i < engine->cpu_count; i++)
+		if (engine->cpus_of_slots[i] == cpu)
+			return (int)i;
 	return -1;
 }
 
@@ -613,7 +624,7 @@ static void read_affinity_of(struct engine *engine, struct managed_port *mp, uns
 	/* The field that was edited is the order; with both, the CPU is. */
 	cpu = (int)found.cpu;
 	if (found.cpu == managed->published.cpu && found.worker != managed->published.worker)
-		cpu = found.worker < engine->worker_count ? worker_cpu(engine->workers[found.worker]) : -1;
+		cpu = found.worker < engine->worker_count ? engine->cpus_of_slots[found.worker % engine->cpu_count] : -1;
 	managed->is_published = false; /* whatever happens, the entry is written anew */
 	if (cpu == (int)managed->published.cpu) {
 		log_warning("queue %s/%u: queue_affinity was edited without naming another cpu or worker; put back", mp->config.name, index);

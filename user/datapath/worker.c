@@ -488,21 +488,22 @@ static void serve(struct worker *w)
 
 /* --- life ---------------------------------------------------------------------------------------------------------- */
 
-static int pin(int cpu)
+static int set_affinity(pid_t tid, const struct cpulist *cpus)
 {
-	cpu_set_t *set;
-	int result;
+	/* struct cpulist has the kernel's own layout: one bit a CPU, lowest first. */
+	return sched_setaffinity(tid, sizeof(cpus->bits), (const cpu_set_t *)cpus->bits) < 0 ? -errno : 0;
+}
+
+static int pin(pid_t tid, int cpu)
+{
+	struct cpulist one = {0};
 
 	if (cpu < 0)
 		return 0;
-	set = CPU_ALLOC((size_t)cpu + 1);
-	if (!set)
-		return -ENOMEM;
-	CPU_ZERO_S(CPU_ALLOC_SIZE((size_t)cpu + 1), set);
-	CPU_SET_S((size_t)cpu, CPU_ALLOC_SIZE((size_t)cpu + 1), set);
-	result = sched_setaffinity(0, CPU_ALLOC_SIZE((size_t)cpu + 1), set) < 0 ? -errno : 0;
-	CPU_FREE(set);
-	return result;
+	if (cpu >= CPUS_MAX)
+		return -EINVAL;
+	cpulist_add(&one, (unsigned)cpu);
+	return set_affinity(tid, &one);
 }
 
 static void *worker_main(void *argument)
@@ -514,7 +515,7 @@ static void *worker_main(void *argument)
 	snprintf(name, sizeof(name), "vhostlane-w%u", w->index);
 	pthread_setname_np(pthread_self(), name);
 	atomic_store(&w->tid, (int)syscall(SYS_gettid));
-	result = pin(atomic_load(&w->cpu));
+	result = pin(0, atomic_load(&w->cpu));
 	atomic_store(&w->start_error, result);
 	if (result)
 		return NULL;
@@ -715,15 +716,24 @@ int worker_node(const struct worker *w)
 
 int worker_move(struct worker *w, int cpu, int node, struct error *error)
 {
-	cpu_set_t set;
+	const int result = cpu < 0 ? -EINVAL : pin(atomic_load(&w->tid), cpu);
 
-	CPU_ZERO(&set);
-	CPU_SET(cpu, &set);
-	if (cpu < 0 || cpu >= CPU_SETSIZE || sched_setaffinity(atomic_load(&w->tid), sizeof(set), &set) < 0)
-		return error_set(error, -errno, "worker %u: cannot run on CPU %d: %s; name a CPU that is online and allowed", w->index, cpu,
-				 strerror(errno));
+	if (result)
+		return error_set(error, result, "worker %u: cannot run on CPU %d: %s; name a CPU that is online and allowed", w->index, cpu,
+				 strerror(-result));
 	atomic_store(&w->cpu, cpu);
 	atomic_store(&w->node, node);
+	return 0;
+}
+
+int worker_unpin(struct worker *w, const struct cpulist *cpus, struct error *error)
+{
+	const int result = set_affinity(atomic_load(&w->tid), cpus);
+
+	if (result)
+		return error_set(error, result, "worker %u: cannot be let go of its CPU: %s; name CPUs that are online and allowed", w->index,
+				 strerror(-result));
+	atomic_store(&w->cpu, -1);
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/cpulist.h"
 #include "common/error.h"
 #include "datapath/counters.h"
 #include "datapath/plan.h"
@@ -70,6 +71,8 @@ int worker_cpu(const struct worker *worker);
 int worker_node(const struct worker *worker);
 /* Pins it to another CPU. */
 int worker_move(struct worker *worker, int cpu, int node, struct error *error);
+/* Lets it run on any of these; worker_cpu() is -1 then. */
+int worker_unpin(struct worker *worker, const struct cpulist *cpus, struct error *error);
 int worker_tid(const struct worker *worker);
 bool worker_asleep(const struct worker *worker);
 uint64_t worker_counter(const struct worker *worker, enum worker_counter which);

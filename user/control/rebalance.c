@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "control/rebalance.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "common/log.h"
+#include "control/publisher.h"
+#include "control/workforce.h"
+
+#define LOOK_NS 1000000000ull
+#define MOVES_PER_LOOK 2
+#define MOVES_STANDING 4
+#define DELAY_LOOK_NS 100000000ull
+/* Share of its time that a worker waits for its CPU, from which on it polls less; below half of it, patience comes back. */
+#define DELAY_TOO_MUCH_PERMILLE 50
+#define PATIENCE_STEP (WORKER_PATIENCE_FULL / 8)
+
+/* --- loads --------------------------------------------------------------------------------------------------------- */
+
+static uint32_t permille(uint64_t part, uint64_t whole)
+{
+	return whole ? min_u32((uint32_t)(part * 1000 / whole), 1000) : 0;
+}
+
+static void look_at_loads(struct engine *engine)
+{
+	const uint64_t cycles = cycles_now() - engine->looked_cycles, ns = now_ns() - engine->looked_ns;
+
+	engine->looked_cycles += cycles;
+	engine->looked_ns += ns;
+	for (unsigned w = 0; w < engine->worker_count; w++) {
+		const uint64_t busy = worker_counter(engine->workers[w], WORKER_NS_BUSY);
+
+		engine->looked[w].busy_permille = permille(busy - engine->looked[w].busy_ns, ns);
+		engine->looked[w].busy_ns = busy;
+	}
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
+		struct managed_port *mp = engine->ports[id];
+
+		for (unsigned i = 0; mp && i < mp->config.queues; i++) {
+			const uint64_t busy = atomic_load(&mp->pairs[i].pair->busy_cycles);
+
+			mp->pairs[i].load_permille = permille(busy - mp->pairs[i].busy_cycles, cycles);
+			mp->pairs[i].busy_cycles = busy;
+		}
+	}
+}
+
+/* --- guests -------------------------------------------------------------------------------------------------------- */
+
+static void look_at_guest(struct engine *engine, struct managed_port *mp)
+{
+	const pid_t pid = vhost_user_peer_pid(mp->session);
+	struct evidence_peer peer;
+
+	if (!pid || vhost_user_state_of(mp->session) != VHOST_USER_SERVING)
+		return;
+	if (!evidence_peer_read(pid, &engine->topology, &peer))
+		evidence_history_add(&mp->history, &peer);
+	for (unsigned i = 0; i < mp->config.queues; i++) {
+		const struct ring *ring = &mp->pairs[i].pair->from_guest;
+
+		mp->pairs[i].ring_node = ring->running ? evidence_ring_node(ring->desc) : -1;
+	}
+}
+
+static void on_look(void *context)
+{
+	struct engine *engine = context;
+	bool machine_changed;
+
+	look_at_loads(engine);
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		if (engine->ports[id])
+			look_at_guest(engine, engine->ports[id]);
+	/* A cpuset change has no event. */
+	machine_changed = workforce_machine_changed(engine);
+	publisher_rebalance(engine, machine_changed ? UINT32_MAX : MOVES_PER_LOOK);
+}
+
+/* --- standing work ------------------------------------------------------------------------------------------------- */
+
+void rebalance_standing(struct engine *engine)
+{
+	uint32_t standing[VL_WORKERS_MAX];
+	uint32_t longest = 0;
+
+	for (unsigned w = 0; w < engine->worker_count; w++) {
+		standing[w] = (uint32_t)(worker_take_standing_ns(engine->workers[w]) / 1000);
+		longest = max_u32(longest, standing[w]);
+	}
+	if (!longest || engine->config->policy != PLACEMENT_PER_CPU)
+		return;
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		for (unsigned i = 0; engine->ports[id] && i < engine->ports[id]->config.queues; i++) {
+			struct managed_pair *managed = &engine->ports[id]->pairs[i];
+
+			managed->standing_us = managed->worker >= 0 ? standing[managed->worker] : 0;
+		}
+	if (now_ns() - engine->looked_ns > LOOK_NS / 20)
+		look_at_loads(engine);
+	publisher_rebalance(engine, MOVES_STANDING);
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		for (unsigned i = 0; engine->ports[id] && i < engine->ports[id]->config.queues; i++)
+			engine->ports[id]->pairs[i].standing_us = 0;
+}
+
+/* --- CPUs wanted by others ----------------------------------------------------------------------------------------- */
+
+/* Time that the thread was runnable and had to wait (Documentation/scheduler/sched-stats.rst). */
+static uint64_t run_delay_ns(int tid)
+{
+	char path[64], text[96];
+	uint64_t delay;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
+	return read_text(path, text, sizeof(text)) > 0 && sscanf(text, "%*u %" SCNu64, &delay) == 1 ? delay : 0;
+}
+
+static void on_delay_look(void *context)
+{
+	struct engine *engine = context;
+	const uint64_t ns = now_ns() - engine->delay_looked_ns;
+
+	engine->delay_looked_ns += ns;
+	for (unsigned w = 0; w < engine->worker_count; w++) {
+		struct worker *worker = engine->workers[w];
+		uint32_t patience = worker_patience(worker), waited;
+		uint64_t delay;
+
+		if (worker_asleep(worker) && patience == WORKER_PATIENCE_FULL)
+			continue;
+		delay = run_delay_ns(worker_tid(worker));
+		waited = permille(delay - engine->looked[w].run_delay_ns, ns);
+		engine->looked[w].run_delay_ns = delay;
+		if (waited > DELAY_TOO_MUCH_PERMILLE)
+			worker_set_patience(worker, patience / 2);
+		else if (waited < DELAY_TOO_MUCH_PERMILLE / 2)
+			worker_set_patience(worker, min_u32(patience + PATIENCE_STEP, WORKER_PATIENCE_FULL));
+	}
+}
+
+/* --- life ---------------------------------------------------------------------------------------------------------- */
+
+static void on_cpu(void *context, unsigned cpu, bool online)
+{
+	struct engine *engine = context;
+
+	if (workforce_machine_changed(engine))
+		publisher_rebalance(engine, UINT32_MAX);
+}
+
+void rebalance_all(struct engine *engine)
+{
+	look_at_loads(engine);
+	publisher_rebalance(engine, UINT32_MAX);
+}
+
+int rebalance_open(struct engine *engine, struct error *error)
+{
+	engine->looked_cycles = cycles_now();
+	engine->looked_ns = engine->delay_looked_ns = now_ns();
+	engine->hotplug = hotplug_open(engine->loop, on_cpu, engine, error);
+	if (!engine->hotplug)
+		log_warning("%s", error->text);
+	if (!event_loop_timer(engine->loop, LOOK_NS, 1, on_look, engine, error) ||
+	    !event_loop_timer(engine->loop, DELAY_LOOK_NS, 1, on_delay_look, engine, error))
+		return error->code;
+	return 0;
+}
+
+void rebalance_close(struct engine *engine)
+{
+	hotplug_close(engine->hotplug);
+}
