@@ -109,13 +109,15 @@ unit-tests: $(UNIT_TESTS) $(BPF_TESTS) $(NET_TESTS)
 list-tests:
 	@printf '%s\n' $(UNIT_TESTS) $(BPF_TESTS) $(NET_TESTS)
 
-.PHONY: check demo bench
+.PHONY: check demo bench bench-seeds
 check:
 	scripts/check.sh
 demo:
 	scripts/demo.sh
-bench:
+bench: all
 	scripts/bench/run.sh
+bench-seeds: all
+	scripts/bench/seeds.sh
 
 # Installed: program, BPF objects (for bpftool alone), unit, man pages, completion, example configuration.
 SBINDIR = $(DESTDIR)$(PREFIX)/sbin

@@ -52,7 +52,7 @@ static unsigned count_pairs(const struct engine *engine)
 static void describe_pair(const struct engine *engine, const struct managed_port *mp, unsigned index, struct placement_pair *out)
 {
 	const struct managed_pair *managed = &mp->pairs[index];
-	const uint64_t rest_ms = managed->moved_ns ? (now_ns() - managed->moved_ns) / 1000000 : 0;
+	const uint64_t rest_ms = managed->moved_ns ? (now_ns() - managed->moved_ns) / 1000000 + 1 : 0;
 	struct evidence_peer peer;
 
 	evidence_history_get(&mp->history, &peer);
