@@ -191,7 +191,7 @@ static int unknown_action(const char *group, const char *word, struct error *err
 	if (count == 0)
 		return 0;
 	if (!word || word[0] == '-')
-		return error_set(error, -EINVAL, "command '%s': what of it?%s", group, suggest_text("", names, count, near, sizeof(near)) + 1);
+		return error_set(error, -EINVAL, "command '%s': lacks its action%s", group, suggest_text("", names, count, near, sizeof(near)));
 	return error_set(error, -EINVAL, "command '%s %.32s': unknown%s", group, word, suggest_text(word, names, count, near, sizeof(near)));
 }
 

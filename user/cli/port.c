@@ -17,6 +17,10 @@
 static const char *const port_columns[] = { "name", "role",	      "state", "mac",    "vlan",   "queues", "served_queue_pairs", "busy-poll-us",
 					    "node", "mtu", "uplink", "id",  "sessions", "socket", NULL };
 
+/* Rings and addresses of `port show`. */
+static const char *const nested_columns[] = { "ring", "pair", "direction", "started", "enabled", "size", "fault", "mac", "vlan", "how", "frames",
+					      "bytes", "calls_sent", "calls_suppressed", NULL };
+
 static void print_list(FILE *out, json_t *ports)
 {
 	table_print(out, ports, port_columns, 0);
@@ -24,7 +28,7 @@ static void print_list(FILE *out, json_t *ports)
 
 static void print_port(FILE *out, json_t *port)
 {
-	object_print(out, port, port_columns, 0);
+	object_print(out, port, port_columns, nested_columns);
 }
 
 /* --- key=value words ----------------------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ static void print_list(FILE *out, json_t *pairs)
 
 static void print_pair(FILE *out, json_t *pair)
 {
-	object_print(out, pair, queue_columns, 0);
+	object_print(out, pair, queue_columns, NULL);
 }
 
 /* "NAME/PAIR" */

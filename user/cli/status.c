@@ -9,7 +9,7 @@ static void print(FILE *out, json_t *status)
 {
 	static const char *const order[] = { "version", "pid", "uptime_s", "policy", "generation", "ports", "workers", "uplinks", "control", NULL };
 
-	object_print(out, status, order, 0);
+	object_print(out, status, order, NULL);
 }
 
 static int run(const struct command *command, int argc, char **argv)

@@ -207,7 +207,8 @@ static void print_scalars(FILE *out, const json_t *object, const struct columns 
 	}
 }
 
-void object_print(FILE *out, const json_t *object, const char *const *first, unsigned indent)
+/* @all: also what is zero. */
+static void print_object(FILE *out, const json_t *object, const char *const *first, const char *const *nested, unsigned indent, bool all)
 {
 	struct columns order = { .count = 0 };
 	const char *key;
@@ -217,7 +218,7 @@ void object_print(FILE *out, const json_t *object, const char *const *first, uns
 		if (json_object_get(object, first[i]) && is_flat(json_object_get(object, first[i])))
 			add_column(&order, first[i]);
 	json_object_foreach((json_t *)object, key, value)
-		if (is_flat(value))
+		if (is_flat(value) && (all || value_matters(value)))
 			add_column(&order, key);
 	print_scalars(out, object, &order, indent);
 	json_object_foreach((json_t *)object, key, value) {
@@ -225,8 +226,13 @@ void object_print(FILE *out, const json_t *object, const char *const *first, uns
 			continue;
 		fprintf(out, "%*s%s:\n", (int)indent, "", key);
 		if (json_is_array(value))
-			table_print(out, value, NULL, indent + GAP);
+			table_print(out, value, nested, indent + GAP);
 		else
-			object_print(out, value, NULL, indent + GAP);
+			print_object(out, value, NULL, nested, indent + GAP, false);
 	}
+}
+
+void object_print(FILE *out, const json_t *object, const char *const *columns, const char *const *nested)
+{
+	print_object(out, object, columns, nested, 0, true);
 }

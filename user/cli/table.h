@@ -13,8 +13,9 @@
  */
 void table_print(FILE *out, const json_t *rows, const char *const *columns, unsigned indent);
 
-/* An object: scalars first, aligned, in the order of @columns (may be NULL) and then as they come; below them nested objects and tables. */
-void object_print(FILE *out, const json_t *object, const char *const *columns, unsigned indent);
+/* An object: scalars first, aligned, in the order of @columns (may be NULL) and then as they come; below them tables, whose columns
+ * start with @nested (may be NULL), and nested objects without what is zero. */
+void object_print(FILE *out, const json_t *object, const char *const *columns, const char *const *nested);
 
 /* One value on one line: "-" for null, yes/no, arrays joined by commas, objects as "key value, key value" without zeros.
  * Control characters become '?'. Return: malloc()ed. */

@@ -214,8 +214,23 @@ malformed:
 
 struct complaint {
 	char text[256];
-	char place[256]; /* innermost line of its backtrace */
+	size_t line;   /* of the innermost place in its backtrace; 0 = unknown */
+	char key[64];  /* innermost key there, "" = the top */
 };
+
+static void take_place(struct complaint *complaint, const char *place)
+{
+	const char *at = strstr(place, "(line: "), *field = strstr(place, "mapping field '");
+	size_t length;
+
+	if (!complaint->line && at)
+		complaint->line = strtoul(at + strlen("(line: "), NULL, 10);
+	if (complaint->key[0] || !field)
+		return;
+	field += strlen("mapping field '");
+	length = strcspn(field, "'");
+	copy_string(complaint->key, min_u32((uint32_t)length + 1, sizeof(complaint->key)), field);
+}
 
 static void keep_complaint(cyaml_log_t level, void *context, const char *format, va_list arguments)
 {
@@ -224,12 +239,33 @@ static void keep_complaint(cyaml_log_t level, void *context, const char *format,
 
 	vsnprintf(line, sizeof(line), format, arguments);
 	line[strcspn(line, "\n")] = '\0';
-	if (strncmp(line, "  in ", 5) == 0) {
-		if (!complaint->place[0])
-			copy_string(complaint->place, sizeof(complaint->place), line + 5);
-	} else if (!complaint->text[0] && !strstr(line, "Backtrace")) {
+	if (strncmp(line, "  in ", 5) == 0)
+		take_place(complaint, line);
+	else if (!complaint->text[0] && !strstr(line, "Backtrace"))
 		copy_string(complaint->text, sizeof(complaint->text), strncmp(line, "Load: ", 6) == 0 ? line + 6 : line);
+}
+
+/* "Expecting SEQUENCE, got event: SCALAR" in the words of vhostlane.yaml(5). */
+static const char *kind_text(const char *text, char *buffer, size_t size)
+{
+	static const struct {
+		const char *yaml, *words;
+	} kinds[] = { { "SCALAR", "one value" },
+		      { "STRING", "one value" },
+		      { "SEQUENCE", "a list (lines that start with '- ')" },
+		      { "MAPPING", "key: value lines" } };
+	const char *wanted = "another kind of value", *got = "this", *event = strstr(text, "event: ");
+
+	if (strncmp(text, "Expecting ", 10) != 0 || !event)
+		return text;
+	for (unsigned i = 0; i < ARRAY_SIZE(kinds); i++) {
+		if (strncmp(text + 10, kinds[i].yaml, strlen(kinds[i].yaml)) == 0)
+			wanted = kinds[i].words;
+		if (strncmp(event + 7, kinds[i].yaml, strlen(kinds[i].yaml)) == 0)
+			got = kinds[i].words;
 	}
+	snprintf(buffer, size, "needs %s, got %s", wanted, got);
+	return buffer;
 }
 
 static unsigned add_keys(const char **keys, unsigned count, const cyaml_schema_field_t *fields)
@@ -241,8 +277,8 @@ static unsigned add_keys(const char **keys, unsigned count, const cyaml_schema_f
 
 static int schema_error(struct source *source, struct complaint *complaint, cyaml_err_t code, struct error *error)
 {
-	const char *colon = strrchr(complaint->text, ':'), *word = colon ? colon + 2 : "", *at = strstr(complaint->place, "(line: ");
-	size_t line = at ? strtoul(at + 7, NULL, 10) : 1;
+	const char *colon = strrchr(complaint->text, ':'), *word = colon ? colon + 2 : "";
+	size_t line = complaint->line ? complaint->line : 1;
 	const char *keys[32];
 	char near[256] = "";
 	unsigned count = 0;
@@ -262,9 +298,10 @@ static int schema_error(struct source *source, struct complaint *complaint, cyam
 				 word);
 	if (code == CYAML_ERR_ALIAS)
 		return error_set(error, -EINVAL, "%s:%zu: a YAML alias; write the value out", source->path, line);
-	return error_set(error, -EINVAL, "%s:%zu: %s%s%s: %s; see vhostlane.yaml(5)", source->path, line, complaint->place[0] ? "in " : "",
-			 complaint->place, complaint->place[0] ? "" : "configuration",
-			 complaint->text[0] ? complaint->text : cyaml_strerror(code));
+	if (!complaint->key[0])
+		copy_string(complaint->key, sizeof(complaint->key), "configuration");
+	return error_set(error, -EINVAL, "%s:%zu: in '%s': %s; see vhostlane.yaml(5)", source->path, line, complaint->key,
+			 complaint->text[0] ? kind_text(complaint->text, near, sizeof(near)) : cyaml_strerror(code));
 }
 
 /* --- from text to struct config ------------------------------------------------------------------------------------ */

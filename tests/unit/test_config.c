@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/* The configuration: keys and values, option forms, the YAML file with its lines, what holds among ports and uplinks, CPUs. */
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "control/config.h"
+
+/* WHAT: WHY; REMEDY */
+static void assert_well_formed(const struct error *error)
+{
+	const char *why = strstr(error->text, ": ");
+
+	assert_true(error->code < 0);
+	if (!why || !(strstr(why, "; ") && strlen(strstr(why, "; ")) > 4))
+		fail_msg("not WHAT: WHY; REMEDY: %s", error->text);
+}
+
+static void assert_says(const struct error *error, const char *part)
+{
+	assert_well_formed(error);
+	if (!strstr(error->text, part))
+		fail_msg("'%s' is not in: %s", part, error->text);
+}
+
+/* --- one port's keys ------------------------------------------------------------------------------------------------ */
+
+static void port_keys(void **state)
+{
+	struct config_port p;
+	struct error e;
+
+	config_port_init(&p);
+	assert_int_equal(p.role, PORT_ROLE_SERVER);
+	assert_int_equal(p.queues, 1);
+	assert_int_equal(p.busy_poll_us, 50);
+	assert_int_equal(p.node, -1);
+	assert_false(p.has_mac);
+
+	assert_int_equal(config_port_set(&p, "name", "vm1", &e), 0);
+	assert_int_equal(config_port_set(&p, "socket", "/run/vm1.sock", &e), 0);
+	assert_int_equal(config_port_set(&p, "role", "client", &e), 0);
+	assert_int_equal(config_port_set(&p, "mac", "52:54:00:AB:cd:01", &e), 0);
+	assert_int_equal(config_port_set(&p, "vlan", "4094", &e), 0);
+	assert_int_equal(config_port_set(&p, "queues", "128", &e), 0);
+	assert_int_equal(config_port_set(&p, "busy-poll-us", "always", &e), 0);
+	assert_int_equal(config_port_set(&p, "node", "1", &e), 0);
+	assert_int_equal(config_port_set(&p, "mtu", "9000", &e), 0);
+	assert_int_equal(config_port_set(&p, "uplink", "eth1", &e), 0);
+	assert_string_equal(p.name, "vm1");
+	assert_string_equal(p.socket, "/run/vm1.sock");
+	assert_int_equal(p.role, PORT_ROLE_CLIENT);
+	assert_true(p.has_mac);
+	assert_int_equal(p.mac[5], 1);
+	assert_int_equal(p.vlan, 4094);
+	assert_int_equal(p.queues, 128);
+	assert_true(p.busy_poll_us == CONFIG_BUSY_POLL_ALWAYS);
+	assert_int_equal(p.node, 1);
+	assert_int_equal(p.mtu, 9000);
+	assert_string_equal(p.uplink, "eth1");
+	assert_int_equal(config_port_set(&p, "busy-poll-us", "0", &e), 0);
+	assert_int_equal(p.busy_poll_us, 0);
+	assert_int_equal(config_port_set(&p, "node", "auto", &e), 0);
+	assert_int_equal(p.node, -1);
+	assert_int_equal(config_port_set(&p, "mtu", "0", &e), 0);
+	assert_int_equal(p.mtu, 0);
+}
+
+static void port_values_refused(void **state)
+{
+	static const struct {
+		const char *key, *value;
+	} bad[] = {
+		{ "name", "" },	       { "name", "../x" },	{ "name", ".." },	   { "name", "-a" },	  { "name", "a/b" },
+		{ "name", "a b" },     { "name", "a,b" },	{ "name", "a=b" },	   { "name", "\xc3\xa4" },
+		{ "name", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" },	{ "socket", "" },	   { "socket", "vm.sock" },
+		{ "socket", "/a/../b" }, { "socket", "/.." },	{ "socket", "/a/" },	   { "socket", "/a b" },  { "socket", "/a\n" },
+		{ "role", "Server" },  { "role", "" },		{ "mac", "52:54:00:00:00" }, { "mac", "" },	  { "mac", "01:00:5e:00:00:01" },
+		{ "mac", "ff:ff:ff:ff:ff:ff" },			{ "mac", "00:00:00:00:00:00" },			  { "vlan", "4095" },
+		{ "vlan", "-1" },      { "queues", "0" },	{ "queues", "129" },	   { "queues", "" },	  { "queues", "2 " },
+		{ "queues", "0x2" },   { "queues", "18446744073709551617" },			   { "busy-poll-us", "1000001" },
+		{ "busy-poll-us", "4294967295" },		{ "busy-poll-us", "often" }, { "node", "64" },	  { "node", "-1" },
+		{ "mtu", "67" },       { "mtu", "65536" },	{ "uplink", "a-name-too-long-x" },		  { "uplink", "a/b" },
+		{ "uplink", ".." },    { "uplink", "a b" },
+	};
+	struct config_port p, before;
+	struct error e;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
+		config_port_init(&p);
+		copy_string(p.name, sizeof(p.name), "vm1");
+		before = p;
+		memset(&e, 0, sizeof(e));
+		assert_true(config_port_set(&p, bad[i].key, bad[i].value, &e) < 0);
+		assert_says(&e, bad[i].key);
+		assert_memory_equal(&p, &before, sizeof(p)); /* a refused value changes nothing */
+	}
+	assert_int_equal(config_port_set(&p, "quees", "1", &e), -EINVAL);
+	assert_says(&e, "did you mean 'queues'?");
+}
+
+static void socket_path_length(void **state)
+{
+	char path[CONFIG_SOCKET_PATH_MAX + 2];
+	struct config_port p;
+	struct error e;
+
+	config_port_init(&p);
+	memset(path, 'x', sizeof(path));
+	path[0] = '/';
+	path[CONFIG_SOCKET_PATH_MAX + 1] = '\0';
+	assert_int_equal(config_port_set(&p, "socket", path, &e), -ENAMETOOLONG);
+	assert_says(&e, "108 bytes");
+	path[CONFIG_SOCKET_PATH_MAX] = '\0';
+	assert_int_equal(config_port_set(&p, "socket", path, &e), 0);
+	assert_string_equal(p.socket, path);
+}
+
+static void busy_poll_text(void **state)
+{
+	static const char *const texts[] = { "0", "50", "1000000", "always" };
+	char text[CONFIG_BUSY_POLL_TEXT];
+	uint32_t us;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++) {
+		assert_int_equal(config_parse_busy_poll(texts[i], &us, NULL), 0);
+		assert_string_equal(config_format_busy_poll(us, text), texts[i]);
+	}
+}
+
+/* --- option forms --------------------------------------------------------------------------------------------------- */
+
+static void port_option(void **state)
+{
+	static const char *const bad[] = {
+		"",	  "vm1",	 "vm1=",       "=/s",	    "vm1=s",	   "vm1=/s,",	     "vm1=/s,queues",	 "vm1=/s,=2",
+		"vm1=/s,,queues=2", "vm1=/s,queues=2,queues=2", "vm1=/s,name=x", "vm1=/s,socket=/t", "vm1=/s,colour=red", "vm1,queues=2",
+	};
+	struct config_port p;
+	struct error e;
+	char text[2000];
+
+	assert_int_equal(config_parse_port("vm1=/run/a.sock,mac=52:54:00:00:00:01,queues=4,role=client,vlan=7,busy-poll-us=always,node=0,mtu=1400,uplink=eth0",
+					   &p, &e), 0);
+	assert_string_equal(p.name, "vm1");
+	assert_string_equal(p.socket, "/run/a.sock");
+	assert_int_equal(p.queues, 4);
+	assert_int_equal(p.vlan, 7);
+	assert_int_equal(p.node, 0);
+	assert_string_equal(p.uplink, "eth0");
+	assert_int_equal(config_parse_port("vm1=/run/a=b.sock", &p, &e), 0);
+	assert_string_equal(p.socket, "/run/a=b.sock");
+	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
+		memset(&e, 0, sizeof(e));
+		assert_true(config_parse_port(bad[i], &p, &e) < 0);
+		assert_well_formed(&e);
+	}
+	memset(text, 'a', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	assert_int_equal(config_parse_port(text, &p, &e), -E2BIG);
+	assert_well_formed(&e);
+}
+
+static void uplink_option(void **state)
+{
+	static const char *const bad[] = { "", "sixteen-letters-", "a/b", ".", "..", "eth0,mode=fast", "eth0,queues=65", "eth0,queues=0", "eth0,", "eth0,mtu=1" };
+	struct config_uplink u;
+	struct error e;
+
+	assert_int_equal(config_parse_uplink("fifteen-letters", &u, &e), 0);
+	assert_int_equal(u.mode, LANE_MODE_AUTO);
+	assert_int_equal(u.queues, 0);
+	assert_int_equal(config_parse_uplink("eth0,mode=zero-copy,queues=4", &u, &e), 0);
+	assert_int_equal(u.mode, LANE_MODE_ZERO_COPY);
+	assert_int_equal(u.queues, 4);
+	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
+		memset(&e, 0, sizeof(e));
+		assert_true(config_parse_uplink(bad[i], &u, &e) < 0);
+		assert_well_formed(&e);
+	}
+}
+
+static void workers_and_control(void **state)
+{
+	static const struct {
+		const char *key, *value;
+	} bad[] = {
+		{ "cpus", "" },	    { "cpus", "0-" },	  { "cpus", "0-64" },  { "cpus", "1024" }, { "policy", "percpu" }, { "pin", "maybe" },
+		{ "per-port", "0" }, { "per-port", "65" }, { "control", "x" }, { "cpu", "1" },
+	};
+	struct config c;
+	struct error e;
+
+	config_init(&c);
+	assert_int_equal(c.policy, PLACEMENT_PER_CPU);
+	assert_true(c.pin);
+	assert_int_equal(c.workers_per_port, 2);
+	assert_false(c.cpus_given);
+	assert_string_equal(c.control, "/run/vhostlane/control.sock");
+	assert_int_equal(config_set(&c, "cpus", "0-3,8", &e), 0);
+	assert_true(c.cpus_given);
+	assert_int_equal(cpulist_count(&c.cpus), 5);
+	assert_int_equal(config_set(&c, "policy", "multi-worker", &e), 0);
+	assert_int_equal(c.policy, PLACEMENT_MULTI_WORKER);
+	assert_int_equal(config_set(&c, "pin", "no", &e), 0);
+	assert_false(c.pin);
+	assert_int_equal(config_set(&c, "pin", "true", &e), 0);
+	assert_true(c.pin);
+	assert_int_equal(config_set(&c, "per-port", "3", &e), 0);
+	assert_int_equal(c.workers_per_port, 3);
+	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
+		memset(&e, 0, sizeof(e));
+		assert_true(config_set(&c, bad[i].key, bad[i].value, &e) < 0);
+		assert_says(&e, bad[i].key);
+	}
+	config_free(&c);
+}
+
+/* --- among each other ----------------------------------------------------------------------------------------------- */
+
+static int add(struct config *c, const char *text, struct error *e)
+{
+	struct config_port p;
+	int result = config_parse_port(text, &p, e);
+
+	return result < 0 ? result : config_add_port(c, &p, e);
+}
+
+static void duplicates(void **state)
+{
+	struct config_uplink u;
+	struct config c;
+	struct error e;
+
+	config_init(&c);
+	assert_int_equal(add(&c, "a=/run/a,mac=52:54:00:00:00:01", &e), 0);
+	assert_int_equal(add(&c, "a=/run/b", &e), -EEXIST);
+	assert_says(&e, "named twice");
+	assert_int_equal(add(&c, "b=/run/a", &e), -EEXIST);
+	assert_says(&e, "port a has it");
+	assert_int_equal(add(&c, "b=/run/b,mac=52:54:00:00:00:01", &e), -EEXIST);
+	assert_says(&e, "52:54:00:00:00:01");
+	assert_int_equal(add(&c, "b=/run/b,mac=52:54:00:00:00:01,vlan=5", &e), 0);
+	assert_int_equal(add(&c, "c=/run/c,mac=52:54:00:00:00:01,uplink=eth1", &e), 0); /* another wire */
+	assert_int_equal(c.port_count, 3);
+
+	assert_int_equal(config_check(&c, &e), -ENODEV); /* eth1 is no uplink */
+	assert_says(&e, "eth1");
+	assert_int_equal(config_parse_uplink("eth0", &u, &e), 0);
+	assert_int_equal(config_add_uplink(&c, &u, &e), 0);
+	assert_int_equal(config_add_uplink(&c, &u, &e), -EEXIST);
+	assert_int_equal(config_parse_uplink("eth1", &u, &e), 0);
+	assert_int_equal(config_add_uplink(&c, &u, &e), 0);
+	assert_int_equal(config_check(&c, &e), 0);
+
+	/* "the first uplink" and its name are the same wire, whatever the order of options was. */
+	assert_int_equal(add(&c, "d=/run/d,mac=52:54:00:00:00:01,uplink=eth0", &e), -EEXIST);
+	assert_int_equal(config_set(&c, "control", "/run/a", &e), 0);
+	assert_int_equal(config_check(&c, &e), -EEXIST);
+	assert_says(&e, "control socket");
+	config_free(&c);
+
+	config_init(&c);
+	assert_int_equal(add(&c, "a=/run/a,mac=52:54:00:00:00:01", &e), 0);
+	assert_int_equal(add(&c, "b=/run/b,mac=52:54:00:00:00:01,uplink=eth0", &e), 0);
+	assert_int_equal(config_parse_uplink("eth0", &u, &e), 0);
+	assert_int_equal(config_add_uplink(&c, &u, &e), 0);
+	assert_int_equal(config_check(&c, &e), -EEXIST);
+	config_free(&c);
+}
+
+static void too_many(void **state)
+{
+	struct config_uplink u;
+	struct config c;
+	struct error e;
+	char text[64];
+
+	config_init(&c);
+	for (unsigned i = 0; i < VL_PORTS_MAX; i++) {
+		snprintf(text, sizeof(text), "p%u=/run/p%u", i, i);
+		assert_int_equal(add(&c, text, &e), 0);
+	}
+	assert_int_equal(add(&c, "more=/run/more", &e), -E2BIG);
+	assert_well_formed(&e);
+	for (unsigned i = 0; i < CONFIG_UPLINKS_MAX; i++) {
+		snprintf(text, sizeof(text), "eth%u", i);
+		assert_int_equal(config_parse_uplink(text, &u, &e), 0);
+		assert_int_equal(config_add_uplink(&c, &u, &e), 0);
+	}
+	copy_string(u.ifname, sizeof(u.ifname), "more");
+	assert_int_equal(config_add_uplink(&c, &u, &e), -E2BIG);
+	assert_well_formed(&e);
+	assert_int_equal(config_check(&c, &e), 0);
+	config_free(&c);
+}
+
+static void port_without_socket(void **state)
+{
+	struct config_port p;
+	struct error e;
+
+	config_port_init(&p);
+	assert_true(config_check_port(&p, &e) < 0);
+	assert_says(&e, "name");
+	copy_string(p.name, sizeof(p.name), "vm1");
+	assert_int_equal(config_check_port(&p, &e), -EINVAL);
+	assert_says(&e, "socket");
+}
+
+/* --- the file ------------------------------------------------------------------------------------------------------- */
+
+static int load(const char *yaml, struct config *c, struct error *e)
+{
+	char path[] = "/tmp/vhostlane-config-XXXXXX";
+	int fd = mkstemp(path), result;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, yaml, strlen(yaml)), strlen(yaml));
+	close(fd);
+	memset(e, 0, sizeof(*e));
+	config_init(c);
+	result = config_load_file(c, path, e);
+	if (result < 0)
+		assert_non_null(strstr(e->text, path));
+	unlink(path);
+	return result;
+}
+
+static void whole_file(void **state)
+{
+	struct config c;
+	struct error e;
+
+	assert_int_equal(load("# comment\n"
+			      "workers:\n"
+			      "  cpus: 0-1,4\n"
+			      "  policy: multi-worker\n"
+			      "  pin: false\n"
+			      "  per-port: 4\n"
+			      "uplinks:\n"
+			      "  - ifname: eth0\n"
+			      "    mode: copy\n"
+			      "    queues: 2\n"
+			      "  - {ifname: eth1}\n"
+			      "ports:\n"
+			      "  - name: vm1\n"
+			      "    socket: /run/vm1.sock\n"
+			      "    role: client\n"
+			      "    mac: 52:54:00:12:34:56\n"
+			      "    vlan: 7\n"
+			      "    queues: 4\n"
+			      "    busy-poll-us: always\n"
+			      "    node: 1\n"
+			      "    mtu: 9000\n"
+			      "    uplink: eth1\n"
+			      "  - {name: vm2, socket: \"/run/vm2.sock\"}\n"
+			      "control: /run/other.sock\n",
+			      &c, &e), 0);
+	assert_int_equal(config_check(&c, &e), 0);
+	assert_int_equal(cpulist_count(&c.cpus), 3);
+	assert_int_equal(c.policy, PLACEMENT_MULTI_WORKER);
+	assert_false(c.pin);
+	assert_int_equal(c.workers_per_port, 4);
+	assert_int_equal(c.uplink_count, 2);
+	assert_int_equal(c.uplinks[0].mode, LANE_MODE_COPY);
+	assert_int_equal(c.uplinks[0].queues, 2);
+	assert_int_equal(c.uplinks[1].mode, LANE_MODE_AUTO);
+	assert_int_equal(c.port_count, 2);
+	assert_int_equal(c.ports[0].role, PORT_ROLE_CLIENT);
+	assert_int_equal(c.ports[0].mac[5], 0x56);
+	assert_true(c.ports[0].busy_poll_us == CONFIG_BUSY_POLL_ALWAYS);
+	assert_string_equal(c.ports[0].uplink, "eth1");
+	assert_int_equal(c.ports[1].queues, 1);
+	assert_string_equal(c.control, "/run/other.sock");
+	config_free(&c);
+}
+
+static void empty_files(void **state)
+{
+	static const char *const texts[] = { "", "\n", "# only a comment\n", "ports:\n", "ports: []\nuplinks: []\nworkers: {}\n", "workers:\nuplinks:\nports:\n" };
+	struct config c;
+	struct error e;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(texts); i++) {
+		assert_int_equal(load(texts[i], &c, &e), 0);
+		assert_int_equal(c.port_count + c.uplink_count, 0);
+		assert_true(c.pin);
+		config_free(&c);
+	}
+}
+
+static void bad_files(void **state)
+{
+	static const struct {
+		const char *yaml, *line, *says;
+	} bad[] = {
+		{ "prots: []\n", ":1: ", "did you mean 'ports'?" },
+		{ "ports:\n  - name: a\n    socket: /a\n    quees: 2\n", ":4: ", "did you mean 'queues'?" },
+		{ "ports:\n  - name: a\n    socket: /a\n    colour: 2\n", ":4: ", "colour" },
+		{ "workers:\n  cpus: 0\n\n\n  polcy: per-cpu\n", ":5: ", "did you mean 'policy'?" },
+		{ "ports:\n  - name: a\n    socket: /a\n  - name: b\n    socket: /b\n    queues: 200\n", ":6: ", "queues '200'" },
+		{ "ports:\n  - name: a\n    socket: /a\n    mac: 1\n", ":4: ", "mac '1'" },
+		{ "ports:\n  - {name: a, socket: /a}\n  - {name: a, socket: /b}\n", ":3: ", "named twice" },
+		{ "ports:\n  - socket: /a\n", ":2: ", "no name" },
+		{ "ports:\n\n  - name: a\n", ":3: ", "no socket" },
+		{ "ports:\n  - name: a\n    name: b\n    socket: /a\n", ":3: ", "given twice" },
+		{ "ports: 5\n", ":1: ", "in 'ports': needs a list" },
+		{ "ports:\n  a: b\n", ":2: ", "ports" },
+		{ "ports:\n  - vm1\n", ":2: ", "in 'ports': needs key: value lines" },
+		{ "ports:\n  - name: [a]\n", ":2: ", "name" },
+		{ "uplinks:\n  - mode: copy\n", ":2: ", "no ifname" },
+		{ "uplinks:\n  - ifname: eth0\n    mode: fast\n", ":3: ", "mode 'fast'" },
+		{ "uplinks:\n  - ifname: eth0\n  - ifname: eth0\n", ":3: ", "given twice" },
+		{ "workers:\n  cpus: [0, 1]\n", ":2: ", "cpus" },
+		{ "workers:\n  cpus: x\n", ":2: ", "cpus 'x'" },
+		{ "workers:\n  pin: 7\n", ":2: ", "pin '7'" },
+		{ "control: relative\n", ":1: ", "control 'relative'" },
+		{ "control: /a\n---\ncontrol: /b\n", ":2: ", "second document" },
+		{ "control: 'a\n", ":2: ", "not YAML" },
+		{ "a:\n\t- b\n", ":2: ", "not YAML" },
+		{ "control: &x /a\nports:\n  - {name: *x}\n", ":3: ", "alias" },
+		{ "- a\n", ":1: ", "configuration" },
+		{ "just text\n", ":1: ", "configuration" },
+		{ "\x01\n", ":1: ", "not YAML" },
+		{ "uplinks: [{ifname: a}, {ifname: b}, {ifname: c}, {ifname: d}, {ifname: e}, {ifname: f}, {ifname: g}, {ifname: h}, {ifname: i}]\n", ":1: ",
+		  "uplinks" },
+	};
+	struct config c;
+	struct error e;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
+		if (load(bad[i].yaml, &c, &e) == 0)
+			fail_msg("accepted: %s", bad[i].yaml);
+		assert_says(&e, bad[i].says);
+		assert_says(&e, bad[i].line);
+		config_free(&c);
+	}
+}
+
+static void unreadable_files(void **state)
+{
+	struct config c;
+	struct error e;
+
+	config_init(&c);
+	assert_int_equal(config_load_file(&c, "/nonexistent/vhostlane.yaml", &e), -ENOENT);
+	assert_says(&e, "/nonexistent/vhostlane.yaml");
+	assert_int_equal(config_load_file(&c, "/tmp", &e), -EINVAL);
+	assert_says(&e, "not a file");
+	assert_int_equal(config_load_file(&c, "/dev/zero", &e), -E2BIG);
+	assert_well_formed(&e);
+	config_free(&c);
+}
+
+/* The example that is installed is lawful, as it is and with its comments taken off. */
+static void example_file(void **state)
+{
+	struct config c;
+	struct error e;
+	char *text = calloc(1, 65536), *bare = calloc(1, 65536), *out = bare;
+	int length = read_text("docs/vhostlane.yaml", text, 65536);
+
+	if (length < 0)
+		fail_msg("docs/vhostlane.yaml: run from the top of the source tree");
+	assert_int_equal(load(text, &c, &e), 0);
+	config_free(&c);
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		out += sprintf(out, "%s\n", line[0] == '#' && line[1] != '#' ? line + 1 : line);
+	if (load(bare, &c, &e) < 0)
+		fail_msg("%s", e.text);
+	assert_int_equal(config_check(&c, &e), 0);
+	assert_true(c.port_count > 0 && c.uplink_count > 0 && c.cpus_given);
+	config_free(&c);
+	free(text);
+	free(bare);
+}
+
+/* --- CPUs ----------------------------------------------------------------------------------------------------------- */
+
+static void resolved_cpus(void **state)
+{
+	struct cpulist allowed, out;
+	cpu_set_t before, one;
+	struct config c;
+	struct error e = { 0 };
+	char text[64];
+	int first, second;
+
+	config_init(&c);
+	assert_int_equal(cpulist_allowed(&allowed), 0);
+	assert_int_equal(config_resolve_cpus(&c, &out, &e), 0);
+	assert_int_equal(cpulist_count(&out), min_u32(cpulist_count(&allowed), VL_WORKERS_MAX));
+
+	/* A CPU that no machine of ours has. */
+	assert_int_equal(config_set(&c, "cpus", "1023", &e), 0);
+	assert_int_equal(config_resolve_cpus(&c, &out, &e), -ENXIO);
+	assert_says(&e, "CPU 1023");
+	config_free(&c);
+
+	/* One that is there but forbidden. */
+	first = cpulist_next(&allowed, 0);
+	second = cpulist_next(&allowed, (unsigned)first + 1);
+	if (second < 0) {
+		print_message("only one CPU here: no forbidden one to name\n");
+		return;
+	}
+	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+	CPU_ZERO(&one);
+	CPU_SET(first, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	config_init(&c);
+	assert_int_equal(config_resolve_cpus(&c, &out, &e), 0);
+	assert_int_equal(cpulist_count(&out), 1);
+	snprintf(text, sizeof(text), "%d-%d", first, second);
+	assert_int_equal(config_set(&c, "cpus", text, &e), 0);
+	assert_int_equal(config_resolve_cpus(&c, &out, &e), -EPERM);
+	snprintf(text, sizeof(text), "CPU %d", second);
+	assert_says(&e, text);
+	snprintf(text, sizeof(text), "choose among %d ", first);
+	assert_says(&e, text);
+	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+	config_free(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(port_keys),	   cmocka_unit_test(port_values_refused), cmocka_unit_test(socket_path_length),
+		cmocka_unit_test(busy_poll_text),  cmocka_unit_test(port_option),	  cmocka_unit_test(uplink_option),
+		cmocka_unit_test(workers_and_control), cmocka_unit_test(duplicates),	  cmocka_unit_test(too_many),
+		cmocka_unit_test(port_without_socket), cmocka_unit_test(whole_file),	  cmocka_unit_test(empty_files),
+		cmocka_unit_test(bad_files),	   cmocka_unit_test(unreadable_files),	  cmocka_unit_test(example_file),
+		cmocka_unit_test(resolved_cpus),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
