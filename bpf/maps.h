@@ -31,13 +31,13 @@ struct {
 	__type(value, struct vl_queue_value);
 } queue_affinity SEC(".maps");
 
-/* vl_flow_index() -> queue pair. The engine stores through mmap(); XDP and tc read. */
+/* Port -> queue pair of each flow bucket. The engine stores through mmap(); XDP and tc read. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, VL_PORTS_MAX * VL_FLOW_BUCKETS);
+	__uint(max_entries, VL_PORTS_MAX);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct vl_flow_row);
 } flow_steering SEC(".maps");
 
 /* enum vl_reason -> frames, per CPU. XDP and tc count; the engine reads. */

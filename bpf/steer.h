@@ -37,16 +37,17 @@ static __always_inline const struct vl_port_value *find_port(const struct vl_por
 /* The queue pair on which the guest last sent this flow (virtio 1.2, 5.1.6.5.6). */
 static __always_inline __u32 choose_queue_pair(const struct vl_port_value *port, const void *data, const void *end)
 {
-	__u32 queue_pairs = port->queue_pairs, index, *pair;
+	__u32 queue_pairs = port->queue_pairs, pair;
+	const struct vl_flow_row *row;
 
 	if (queue_pairs <= 1)
 		return 0;
-	index = vl_flow_index(port->port, vl_flow_hash_frame(data, end));
-	pair = bpf_map_lookup_elem(&flow_steering, &index);
-	if (!pair)
+	row = bpf_map_lookup_elem(&flow_steering, &port->port);
+	if (!row)
 		return 0;
+	pair = row->queue_pair[vl_flow_bucket(vl_flow_hash_frame(data, end))];
 	/* The guest may have switched queue pairs off since the engine noted this one. */
-	return *pair < queue_pairs ? *pair : *pair % queue_pairs;
+	return pair < queue_pairs ? pair : pair % queue_pairs;
 }
 
 /* The worker that serves a queue pair. Any worker may fill any ring, so where nobody is named (or, by an operator's edit

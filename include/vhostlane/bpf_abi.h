@@ -5,7 +5,7 @@
  * Maps are pinned under /sys/fs/bpf/vhostlane/UPLINK/ (see bpf/maps.h for the types):
  *   ports           struct vl_port_key  -> struct vl_port_value    engine writes; XDP and tc read
  *   queue_affinity  struct vl_queue_key -> struct vl_queue_value   engine and operator write; XDP, tc and engine read
- *   flow_steering   __u32 index         -> __u32 queue pair        engine stores through mmap; XDP reads
+ *   flow_steering   __u32 port id       -> struct vl_flow_row      engine stores through mmap; XDP and tc read
  *   lanes           __u32 index         -> AF_XDP socket           engine writes; XDP redirects
  *   counters        __u32 enum vl_reason-> __u64 per CPU           XDP and tc count; engine reads
  *   settings        __u32 0             -> struct vl_settings      engine stores through mmap; XDP and tc read
@@ -59,6 +59,13 @@ struct vl_queue_value {
 	__u32 generation;
 };
 
+/* The kernel rounds an array's elements up to 8 bytes. One element is therefore a port's whole row, so that what is mapped
+ * has no gaps: VL_PORTS_MAX x VL_FLOW_BUCKETS queue pairs, indexed by vl_flow_index(). */
+struct vl_flow_row {
+	__u32 queue_pair[VL_FLOW_BUCKETS];
+};
+_Static_assert(sizeof(struct vl_flow_row) % 8 == 0, "rows follow one another without gaps");
+
 enum vl_settings_flags {
 	VL_SETTINGS_READY = 1 << 0,	/* lanes are filled: XDP may steer. Until then every frame passes to the stack */
 	VL_SETTINGS_HOST_LINK = 1 << 1, /* this object sits on a host link: there is no stack behind, so nothing passes */
@@ -108,10 +115,15 @@ static inline __u32 vl_lane_index(__u32 device_queue, __u32 workers, __u32 worke
 	return device_queue * workers + worker;
 }
 
-/* Index into `flow_steering`: port id x flow buckets + low bits of the flow hash. */
+static inline __u32 vl_flow_bucket(__u32 hash)
+{
+	return hash & (VL_FLOW_BUCKETS - 1);
+}
+
+/* Index into the mapped `flow_steering`: port id x flow buckets + low bits of the flow hash. */
 static inline __u32 vl_flow_index(__u32 port, __u32 hash)
 {
-	return port * VL_FLOW_BUCKETS + (hash & (VL_FLOW_BUCKETS - 1));
+	return port * VL_FLOW_BUCKETS + vl_flow_bucket(hash);
 }
 
 #endif

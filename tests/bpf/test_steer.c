@@ -71,6 +71,15 @@ static void put_affinity(struct fixture *f, uint32_t port, uint32_t pair, uint32
 	put(bpf_map__fd(f->skeleton->maps.queue_affinity), &key, &value);
 }
 
+/* The queue pair of one bucket of the port's row. */
+static void put_steering(int map, uint32_t port, uint32_t hash, uint32_t pair)
+{
+	struct vl_flow_row row = { 0 };
+
+	row.queue_pair[vl_flow_bucket(hash)] = pair;
+	assert_int_equal(bpf_map_update_elem(map, &port, &row, BPF_ANY), 0);
+}
+
 static void fill_lane(struct fixture *f, uint32_t queue, uint32_t worker)
 {
 	uint32_t index = vl_lane_index(queue, WORKERS, worker);
@@ -356,15 +365,14 @@ static void each_device_queue_has_its_lanes(void **state)
 static void expect_hash(struct fixture *f, const struct packet *p, uint32_t hash)
 {
 	int steering = bpf_map__fd(f->skeleton->maps.flow_steering);
-	uint32_t index = vl_flow_index(PORT, hash), one = 1, zero = 0;
 
 	put_port(f, guest, VL_VLAN_NONE, PORT, VL_PORT_TRUNK, 2);
 	put_affinity(f, PORT, 0, 0);
 	put_affinity(f, PORT, 1, 1);
 	only_lane(f, 0, 1);
-	put(steering, &index, &one);
+	put_steering(steering, PORT, hash, 1);
 	assert_int_equal(run(f, p), XDP_REDIRECT);
-	put(steering, &index, &zero);
+	put_steering(steering, PORT, hash, 0);
 	assert_int_equal(run(f, p), XDP_PASS);
 }
 
@@ -597,7 +605,6 @@ static void queue_spread(void **state)
 	struct fixture *f = *state;
 	int steering = bpf_map__fd(f->skeleton->maps.flow_steering);
 	struct vl_flow flow = flow4(17, 1000, 2000);
-	uint32_t index = vl_flow_index(PORT, vl_flow_hash(&flow));
 	struct packet p;
 
 	udp(&p, guest);
@@ -605,7 +612,7 @@ static void queue_spread(void **state)
 		put_affinity(f, PORT, pair, pair);
 	for (uint32_t steered = 0; steered < 9; steered++) {
 		for (uint32_t pairs = 1; pairs <= 3; pairs++) {
-			put(steering, &index, &steered);
+			put_steering(steering, PORT, vl_flow_hash(&flow), steered);
 			put_port(f, guest, VL_VLAN_NONE, PORT, 0, pairs);
 			only_lane(f, 0, steered % pairs);
 			assert_int_equal(run(f, &p), XDP_REDIRECT);

@@ -71,6 +71,15 @@ static void put_port(struct fixture *f, const uint8_t *mac, uint16_t vlan, uint3
 	assert_int_equal(bpf_map_update_elem(bpf_map__fd(f->skeleton->maps.ports), &key, &value, BPF_ANY), 0);
 }
 
+/* The queue pair of one bucket of the port's row. */
+static void put_steering(int map, uint32_t port, uint32_t hash, uint32_t pair)
+{
+	struct vl_flow_row row = { 0 };
+
+	row.queue_pair[vl_flow_bucket(hash)] = pair;
+	assert_int_equal(bpf_map_update_elem(map, &port, &row, BPF_ANY), 0);
+}
+
 static uint64_t counter(struct fixture *f, uint32_t reason)
 {
 	uint64_t values[1024], sum = 0;
@@ -454,7 +463,7 @@ static void queue_of_worker(void **state)
 	int affinity = bpf_map__fd(f->skeleton->maps.queue_affinity), steering = bpf_map__fd(f->skeleton->maps.flow_steering);
 	int xsk = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0), ifindex = (int)if_nametoindex("hl0e");
 	struct packet p;
-	uint32_t zero = 0, bucket;
+	uint32_t zero = 0, hash;
 
 	assert_non_null(xdp);
 	for (int i = 0; i < 4; i++)
@@ -468,7 +477,7 @@ static void queue_of_worker(void **state)
 	packet_start(&p, guest, host);
 	packet_ipv4(&p, 0x0a000001, 0x0a000002, 17, 0, 0);
 	packet_ports(&p, 1, 2);
-	bucket = vl_flow_index(5, vl_flow_hash_frame(p.data, p.data + p.length));
+	hash = vl_flow_hash_frame(p.data, p.data + p.length);
 	put_port(f, guest, VL_VLAN_NONE, 1, 4);
 	for (uint32_t pair = 0; pair < 4; pair++) {
 		struct vl_queue_key key = { .port = 5, .queue_pair = pair };
@@ -477,7 +486,7 @@ static void queue_of_worker(void **state)
 		uint64_t before = counter(f, VL_XDP_TO_LANE);
 
 		assert_int_equal(bpf_map_update_elem(affinity, &key, &value, BPF_ANY), 0);
-		assert_int_equal(bpf_map_update_elem(steering, &bucket, &pair, BPF_ANY), 0);
+		put_steering(steering, 5, hash, pair);
 		assert_int_equal(bpf_map_update_elem(bpf_map__fd(xdp->maps.lanes), &lane, &xsk, BPF_ANY), 0);
 		assert_int_equal(send(f->sockets[UPLINK], p.data, p.length, 0), p.length);
 		for (int i = 0; i < PATIENCE_MS && counter(f, VL_XDP_TO_LANE) + counter(f, VL_XDP_NO_LANE) == before; i++)

@@ -255,6 +255,7 @@ static int adopt_set(struct bpf_set *set, struct xdp_steer *skeleton, struct err
 	set->adopted = true;
 	kept = set->settings->flags & VL_SETTINGS_ENGINE_LOADED;
 	set->ours = kept;
+	set->made_clsact = set->ours && set_clsact_marked(set);
 	*set->settings = (struct vl_settings){ .abi = VL_ABI_VERSION, .flags = kept, .uplink_ifindex = set->ifindex };
 	set_maps_clear(set); /* what a crashed daemon said is no longer true */
 	xdp_hook_find(set);
@@ -357,9 +358,10 @@ static void detach_uplink(struct bpf_set *set)
 		tc_hook_detach(&set->ingress);
 	if (set->ours || !set->egress.found)
 		tc_hook_detach(&set->egress);
-	if (set->directory_fd >= 0 && set_clsact_marked(set) && (set->ours || !(set->ingress.found || set->egress.found))) {
+	if (set->made_clsact) {
 		tc_clsact_remove(set->ifindex);
 		set_unmark_clsact(set);
+		set->made_clsact = false;
 	}
 	if (set->ours || !set->xdp.found)
 		xdp_hook_detach(&set->xdp);
@@ -409,8 +411,9 @@ int bpf_set_attach_uplink(struct bpf_set *set, enum lane_mode mode, struct error
 	if (r)
 		return r;
 	r = tc_clsact_make(set->uplink, set->ifindex, error);
+	if (r == 1)
+		set->made_clsact = true;
 	if (r == 1 && set_mark_clsact(set)) {
-		tc_clsact_remove(set->ifindex);
 		r = error_set(error, -EIO, "uplink %s: cannot write under %s; see that it is a BPF file system", set->uplink, BPF_PIN_ROOT);
 	}
 	if (r >= 0)

@@ -18,7 +18,6 @@ const char *const vl_reason_names[VL_REASON_COUNT] = {
 static_assert(0 VL_REASONS(VL_REASON_ONE) == VL_REASON_COUNT, "every reason has its name");
 #undef VL_REASON_ONE
 
-/* The kernel rounds elements of arrays up to 8 bytes; mmap() wants no more than it holds, and gives whole pages. */
 static_assert(sizeof(struct vl_port_key) == 8 && sizeof(struct vl_queue_key) == 8, "hash keys have no padding");
 
 void *set_map_memory(int map_fd, size_t size)

@@ -65,6 +65,7 @@ struct bpf_set {
 	int directory_fd; /* holds flock(): one daemon an uplink */
 	bool adopted;	  /* found pinned */
 	bool ours;	  /* loaded by this daemon or by one that crashed: goes when we go */
+	bool made_clsact; /* the uplink had no such qdisc before us */
 	int maps[SET_MAP_COUNT];
 	int programs[SET_PROGRAM_COUNT];
 	struct vl_settings *settings;
