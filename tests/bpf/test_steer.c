@@ -231,10 +231,13 @@ static void vlans(void **state)
 	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
 	tagged(&p, guest, 0x88a8, 100, true); /* QinQ: the outer tag counts */
 	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
+	for (uint32_t worker = 0; worker < WORKERS; worker++) /* another VLAN's frames reach nobody, whoever has lanes */
+		fill_lane(f, 0, worker);
 	tagged(&p, guest, 0x8100, 101, false);
 	expect(f, &p, XDP_PASS, VL_XDP_TO_STACK);
 	tagged(&p, guest, 0x88a8, 77, true);
 	expect(f, &p, XDP_PASS, VL_XDP_TO_STACK);
+	only_lane(f, 0, 1);
 	udp(&p, guest); /* untagged is port 17's, worker 2 */
 	expect(f, &p, XDP_PASS, VL_XDP_TO_STACK);
 	only_lane(f, 0, 2);
