@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from rig import BINARY, sh, unique
+from rig import BINARY, ROOT, sh, unique
 
 # WHAT: WHY; REMEDY
 ERROR = re.compile(r"^vhostlane: [^\n]+: [^\n]+[;?] ?[^\n]*$")
@@ -100,6 +100,36 @@ def test_help_of_each_command(command):
 ])
 def test_wrong_use(words, says):
     wrong(*words, says=says)
+
+
+def manual(name):
+    with open(os.path.join(ROOT, "docs", name)) as file:
+        return file.read()
+
+
+def test_manual_names_every_option_and_counter(daemon):
+    """What the program has and the manual lacks is found here, not by a user."""
+    page = manual("vhostlane.8.scd")
+    with open(os.path.join(ROOT, "docs", "vhostlane.bash-completion")) as file:
+        completion = file.read()
+    for command in re.findall(r"^  ([a-z]+(?: [a-z]+)?) ", run("--help").stdout, re.M):
+        if len(command.split()) == 1 and command != "run":
+            assert f"*vhostlane {command}" in page or f"## vhostlane {command}" in page, command
+        assert f"vhostlane {command}" in page, command
+        for option in re.findall(r"--([a-z-]+)", run(*command.split(), "--help").stdout):
+            assert f"*--{option}*" in page, (command, option)
+            assert f"--{option}" in completion, (command, option)
+    counters = daemon.json("counters")
+    names = list(counters["ports"]["vm1"]) + list(counters["workers"]["0"])
+    with open(os.path.join(ROOT, "include", "vhostlane", "bpf_abi.h")) as file:
+        names += re.findall(r'X\([A-Z_]+, "([a-z_]+)"\)', file.read())
+    assert len(names) > 30
+    for name in names:
+        assert f"*{name}*" in page, name
+    keys = manual("vhostlane.yaml.5.scd")
+    with open(os.path.join(ROOT, "user", "control", "config.h")) as file:
+        for key in re.findall(r'X\([A-Z_]+, "([a-z-]+)"\)', file.read()):
+            assert f"*{key}*" in keys, key
 
 
 def test_terminal_is_not_driven_by_quoted_text():
