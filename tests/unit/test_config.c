@@ -195,7 +195,7 @@ static void workers_and_control(void **state)
 		const char *key, *value;
 	} bad[] = {
 		{ "cpus", "" },	    { "cpus", "0-" },	  { "cpus", "0-64" },  { "cpus", "1024" }, { "policy", "percpu" }, { "pin", "maybe" },
-		{ "per-port", "0" }, { "per-port", "65" }, { "control", "x" }, { "cpu", "1" },
+		{ "per-port", "0" }, { "per-port", "65" }, { "threads", "0" }, { "threads", "65" }, { "control", "x" }, { "cpu", "1" },
 	};
 	struct config c;
 	struct error e;
@@ -217,6 +217,9 @@ static void workers_and_control(void **state)
 	assert_true(c.pin);
 	assert_int_equal(config_set(&c, "per-port", "3", &e), 0);
 	assert_int_equal(c.workers_per_port, 3);
+	assert_int_equal(c.threads, 0);
+	assert_int_equal(config_set(&c, "threads", "9", &e), 0);
+	assert_int_equal(c.threads, 9);
 	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
 		memset(&e, 0, sizeof(e));
 		assert_true(config_set(&c, bad[i].key, bad[i].value, &e) < 0);

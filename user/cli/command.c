@@ -153,7 +153,11 @@ void print_command_help(FILE *out, const struct command *command)
 	for (const struct option_row *o = command->options; o->kind != OPTION_END; o++) {
 		snprintf(left, sizeof(left), "%c%c%s--%s%s%s", o->letter ? '-' : ' ', o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name,
 			 o->argument ? " " : "", o->argument ? o->argument : "");
-		fprintf(out, "  %-28s %s\n", left, o->help);
+		/* Long forms get a line of their own, so that what they mean stays in its column. */
+		if (strlen(left) > 28)
+			fprintf(out, "  %s\n%31s%s\n", left, "", o->help);
+		else
+			fprintf(out, "  %-28s %s\n", left, o->help);
 	}
 	fprintf(out, "  -h, --help                   print this and exit\n");
 }
