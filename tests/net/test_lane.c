@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -78,6 +79,7 @@ static void test_short_frames_are_padded(void **state)
 		bench_send_frames(b, 0, length, 1, 1000);
 		lane_flush(b->ports[0]);
 		bench_expect_at_peer(b, 0, length, 1);
+		lane_settle(b->ports[0]); /* so that the next frame takes the same place */
 		memset(data, (int)length, sizeof(data));
 		data[0] = 2;
 		data[12] = 0x88;
@@ -212,13 +214,34 @@ static void test_send_flood(void **state)
 	bench_close(b);
 }
 
+/* Kernels before 6.17 send 32 frames a kick and say EAGAIN: one flush still sends all. */
+static void test_flush_with_small_kernel_batches(void **state)
+{
+	struct bench *b = bench_open(1, 1, 1500, false);
+	struct lane_port *port = b->ports[0];
+	int budget = 32;
+
+	if (setsockopt(lane_fd(lane_of(b->device, 0, 0)), SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget, sizeof(budget)))
+		assert_int_equal(errno, ENOPROTOOPT);
+	for (unsigned round = 0; round < 5; round++) {
+		uint64_t kicks = port->kicks;
+
+		assert_int_equal(bench_send_frames(b, 0, 0, 1500, 200), 1500);
+		lane_flush(port);
+		assert_false(port->tx_pending);
+		assert_in_range(port->kicks - kicks, 1500 / 32, LANE_RING_SIZE / 32);
+		bench_expect_at_peer(b, 0, 0, 1500);
+	}
+	bench_close(b);
+}
+
 /* Two threads on one queue: its FILL, TX and COMPLETION are shared, each frame must come back to one of them. */
 struct thread_end {
 	struct bench *bench;
 	struct frame_burst burst;
 	unsigned worker;
 	unsigned received, bad;
-	_Atomic bool *stop;
+	bool *stop;
 };
 
 static void *worker_thread(void *argument)
@@ -254,11 +277,11 @@ static void test_two_threads_on_one_queue(void **state)
 {
 	struct bench *b = bench_open(1, 2, 1500, false);
 	struct thread_end *ends = zalloc_aligned(2 * sizeof(*ends));
-	_Atomic bool stop = false;
+	bool stop = false;
 	pthread_t threads[2];
 	uint8_t frame[RIG_FRAME_MAX];
 	unsigned sent[2] = {0}, came = 0;
-	uint64_t accepted, lost, deadline = now_ns() + PATIENCE_MS * 1000000ull;
+	uint64_t accepted, lost, dropped, deadline = now_ns() + PATIENCE_MS * 1000000ull;
 	struct lane_kernel_drops drops;
 
 	for (unsigned w = 0; w < 2; w++) {
@@ -272,11 +295,12 @@ static void test_two_threads_on_one_queue(void **state)
 			while (rig_receive(&b->rig, frame, 0))
 				came++;
 	}
-	do { /* until all that was sent has been received, or dropped by the kernel and counted */
+	do { /* until all that was sent has been received, or dropped by the kernel and counted: threads may not get a CPU for a while */
 		lane_device_kernel_drops(b->device, &drops);
+		dropped = drops.rx_ring_full + drops.rx_dropped;
 		usleep(1000);
 	} while (__atomic_load_n(&ends[0].received, __ATOMIC_ACQUIRE) + __atomic_load_n(&ends[1].received, __ATOMIC_ACQUIRE) +
-				 drops.rx_ring_full <
+				 dropped <
 			 sent[0] + sent[1] &&
 		 now_ns() < deadline);
 	__atomic_store_n(&stop, true, __ATOMIC_RELEASE);
@@ -284,8 +308,8 @@ static void test_two_threads_on_one_queue(void **state)
 		pthread_join(threads[w], NULL);
 		assert_int_equal(ends[w].bad, 0);
 	}
-	assert_int_equal(ends[0].received + ends[1].received + drops.rx_ring_full, sent[0] + sent[1]);
-	assert_int_equal(drops.fill_ring_empty, 0);
+	assert_int_equal(ends[0].received + ends[1].received + dropped, sent[0] + sent[1]);
+	assert_int_equal(drops.rx_invalid + drops.tx_invalid, 0);
 	accepted = b->ports[0]->sent_frames + b->ports[1]->sent_frames;
 	lost = b->ports[0]->lost_in_kernel + b->ports[1]->lost_in_kernel;
 	while (rig_receive(&b->rig, frame, came + lost < accepted ? PATIENCE_MS : 100))
@@ -397,6 +421,7 @@ int main(void)
 		cmocka_unit_test(test_jumbo_generic),
 		cmocka_unit_test(test_stuck_worker_starves_nobody),
 		cmocka_unit_test(test_send_flood),
+		cmocka_unit_test(test_flush_with_small_kernel_batches),
 		cmocka_unit_test(test_two_threads_on_one_queue),
 		cmocka_unit_test(test_locked_fill),
 		cmocka_unit_test(test_many_workers_have_smaller_rings),
