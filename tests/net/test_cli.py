@@ -200,6 +200,19 @@ def test_status_and_lists(daemon):
     assert daemon.cli("counters", "--drops") == ""
 
 
+def test_uplink_list(rig):
+    wire = rig.wire(queues=2)
+    daemon = rig.daemon("--uplink", f"{wire.uplink},mode=copy,queues=2")
+    lines = daemon.cli("uplink", "list").splitlines()
+    assert lines[0].split()[:4] == ["ifname", "mode", "queues", "node"]
+    assert lines[1].split()[:3] == [wire.uplink, "copy", "2"]
+    assert any(line.startswith(f"{wire.uplink} frames: total ") for line in lines)
+    assert sum(line.startswith(f"{wire.uplink} host_links: ifname vhl") for line in lines) == len(daemon.json("uplink", "list")[0]["host_links"])
+    assert "warning" not in lines[0]
+    assert [line for line in lines if line.startswith("warning: ")] == \
+        ["warning: " + text for text in daemon.json("uplink", "list")[0]["warnings"].splitlines()]
+
+
 def test_port_life(rig, daemon):
     path = rig.path("vm3.sock")
     daemon.cli("port", "add", "vm3", f"socket={path}", "queues=4", "busy-poll-us=always")

@@ -82,8 +82,10 @@ static void write_value(FILE *out, const json_t *value)
 		json_object_foreach((json_t *)value, key, entry) {
 			if (!value_matters(entry))
 				continue;
-			fprintf(out, "%s%s ", separator, key);
+			fprintf(out, "%s%s %s", separator, key, json_is_object(entry) ? "(" : "");
 			write_value(out, entry);
+			if (json_is_object(entry))
+				fputc(')', out);
 			separator = ", ";
 		}
 		if (!separator[0])

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /* vhostlane uplink list */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/client.h"
 #include "cli/commands.h"
@@ -31,15 +32,36 @@ static void print_nested(FILE *out, json_t *uplink)
 	}
 }
 
+/* Lines for people to read: each is one warning. */
+static void print_warnings(FILE *out, json_t *warnings)
+{
+	const char *text = json_string_value(warnings);
+
+	while (text && *text) {
+		size_t length = strcspn(text, "\n");
+
+		fprintf(out, "warning: %.*s\n", (int)length, text);
+		text += length + (text[length] == '\n');
+	}
+}
+
 static void print(FILE *out, json_t *uplinks)
 {
 	static const char *const columns[] = { "ifname", "mode", "queues", "node", "mtu", "dispatcher", "adopted", NULL };
-	json_t *uplink;
+	json_t *uplink, *all = json_copy(uplinks), *warnings = json_array();
 	size_t index;
 
-	table_print(out, uplinks, columns, 0);
-	json_array_foreach(uplinks, index, uplink)
+	json_array_foreach(all, index, uplink) {
+		json_array_append(warnings, json_object_get(uplink, "warnings"));
+		json_object_del(uplink, "warnings");
+	}
+	table_print(out, all, columns, 0);
+	json_array_foreach(all, index, uplink) {
 		print_nested(out, uplink);
+		print_warnings(out, json_array_get(warnings, index));
+	}
+	json_decref(warnings);
+	json_decref(all);
 }
 
 static int run(const struct command *command, int argc, char **argv)
