@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A guest with one split virtqueue, for tests: the driver side of virtio 1.2, 2.7, written from the specification. It has
- * its own mappings of the memory that it shares, as a real guest does. Three regions: rings and buffers; their neighbour in
- * guest addresses, which is another file; one far above.
+ * A guest with one split virtqueue, for tests: the driver side of virtio 1.2, 2.7, written from the specification. It
+ * has its own mappings of the memory that it shares, as a real guest does. Three regions: rings and buffers; their
+ * neighbour in guest addresses, which is another file; one far above.
  */
 #ifndef TESTS_UNIT_RING_DRIVER_H
 #define TESTS_UNIT_RING_DRIVER_H
@@ -188,6 +188,33 @@ static inline uint32_t frame_join(const struct frame *frame, uint8_t *to)
 	}
 	assert_int_equal(length, frame->length);
 	return length;
+}
+
+/* A virtio header with every byte its own. */
+static const struct vnet_header marked __attribute__((unused)) = {
+	.flags = 1, .gso_type = 2, .hdr_len = 3, .gso_size = 4, .csum_start = 5, .csum_offset = 6, .num_buffers = 7};
+
+static inline void pattern(uint8_t *to, uint32_t length, uint8_t seed)
+{
+	for (uint32_t i = 0; i < length; i++)
+		to[i] = (uint8_t)(seed + i * 7 + (i >> 8));
+}
+
+static inline void desc_set(struct driver *d, uint16_t i, uint64_t address, uint32_t length, uint16_t flags,
+			    uint16_t next)
+{
+	d->desc[i] = (struct vring_desc){.addr = address, .len = length, .flags = flags, .next = next};
+}
+
+static inline struct frame private_frame(uint8_t *data, uint32_t length, uint8_t seed)
+{
+	pattern(data, length, seed);
+	return (struct frame){.head = data, .length = length, .head_length = (uint16_t)length};
+}
+
+static inline int fault_of(struct driver *d)
+{
+	return atomic_load(&d->ring.fault);
 }
 
 #endif

@@ -117,7 +117,8 @@ static void test_translation(void **state)
 
 static void test_offset_off_page(void **state)
 {
-	struct guest_region_setup setup = {.guest_address = 0x1000, .size = 5000, .user_address = 0x2000, .file_offset = 4999};
+	struct guest_region_setup setup = {
+		.guest_address = 0x1000, .size = 5000, .user_address = 0x2000, .file_offset = 4999};
 	int fd = file_of(10000);
 	struct error error;
 	struct guest_memory *memory = guest_memory_create(&setup, &fd, 1, &error);
@@ -139,7 +140,8 @@ static void test_refused(void **state)
 	char path[64];
 
 	for (unsigned i = 0; i <= GUEST_REGIONS_MAX; i++) {
-		setup[i] = (struct guest_region_setup){.guest_address = i * PAGE, .size = PAGE, .user_address = i * PAGE};
+		setup[i] =
+			(struct guest_region_setup){.guest_address = i * PAGE, .size = PAGE, .user_address = i * PAGE};
 		fds[i] = fd;
 	}
 	expect_refused(setup, fds, 0, -EINVAL, "0 regions");
@@ -247,8 +249,11 @@ static void test_many_tables(void **state)
 		struct guest_memory *memory = guest_memory_create(setup, fds, GUEST_REGIONS_MAX, &error);
 
 		assert_non_null(memory);
-		assert_null(guest_memory_with(memory, &(struct guest_region_setup){.guest_address = 1ull << 40, .size = PAGE,
-						     .user_address = 1ull << 41}, fd, &error));
+		assert_null(guest_memory_with(memory,
+					      &(struct guest_region_setup){.guest_address = 1ull << 40,
+									   .size = PAGE,
+									   .user_address = 1ull << 41},
+					      fd, &error));
 		assert_int_equal(error.code, -E2BIG);
 		guest_memory_free(memory);
 	}
@@ -285,12 +290,14 @@ static void test_not_in_core_dumps(void **state)
 static void test_huge_pages(void **state)
 {
 	uint64_t huge = 2ull << 20;
-	struct guest_region_setup setup = {.guest_address = 0, .size = 3 * PAGE, .user_address = 0, .file_offset = huge - PAGE};
+	struct guest_region_setup setup = {
+		.guest_address = 0, .size = 3 * PAGE, .user_address = 0, .file_offset = huge - PAGE};
 	int fd = memfd_create(FILE_NAME, MFD_HUGETLB | MFD_HUGE_2MB);
 	struct guest_memory *memory;
 	struct error error;
 
-	if (fd < 0 || ftruncate(fd, (off_t)(2 * huge)) < 0 || mmap(NULL, 2 * huge, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) {
+	if (fd < 0 || ftruncate(fd, (off_t)(2 * huge)) < 0 ||
+	    mmap(NULL, 2 * huge, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED) {
 		print_message("two free huge pages of 2 MB are needed (sysctl vm.nr_hugepages): skipped\n");
 		skip();
 	}
@@ -307,7 +314,7 @@ static void test_huge_pages(void **state)
 	close(fd);
 }
 
-/* --- SIGBUS ---------------------------------------------------------------------------------------------------------- */
+/* --- SIGBUS ------------------------------------------------------------------------------------------------------- */
 
 static void test_shrunken_file(void **state)
 {
@@ -400,8 +407,10 @@ static void test_shrunken_under_threads(void **state)
 		assert_non_null(memory);
 		for (unsigned i = 0; i < 2; i++) {
 			/* Different bytes of the same pages: no data race between the two. */
-			touchers[i] = (struct toucher){.at = (volatile uint8_t *)guest_memory_at(memory, 0, 64 * PAGE) - i,
-						       .size = 64 * PAGE, .rounds = 50};
+			touchers[i] =
+				(struct toucher){.at = (volatile uint8_t *)guest_memory_at(memory, 0, 64 * PAGE) - i,
+						 .size = 64 * PAGE,
+						 .rounds = 50};
 			assert_int_equal(pthread_create(&touchers[i].thread, NULL, touch, &touchers[i]), 0);
 		}
 		assert_int_equal(ftruncate(fd, (off_t)(round * PAGE)), 0);

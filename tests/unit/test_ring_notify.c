@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Notification in both directions (virtio 1.2, 2.7.7 to 2.7.10), and that no wake-up is ever lost between two sleepers. */
+/*
+ * Notification in both directions (virtio 1.2, 2.7.7 to 2.7.10), and that no wake-up is ever lost between two
+ * sleepers.
+ */
 #include "ring_driver.h"
 
 #include <poll.h>
@@ -41,7 +44,8 @@ static void start(struct driver *d, bool to_guest, uint64_t features, uint16_t b
 	driver_start(d, 256, F_MODERN | features, base);
 	memset(&d->ring.counters, 0, sizeof(d->ring.counters));
 	for (uint16_t i = 0; i < 256; i++)
-		d->desc[i] = (struct vring_desc){.addr = BUFFERS_AT, .len = 100, .flags = to_guest ? VRING_DESC_F_WRITE : 0};
+		d->desc[i] =
+			(struct vring_desc){.addr = BUFFERS_AT, .len = 100, .flags = to_guest ? VRING_DESC_F_WRITE : 0};
 	for (uint16_t i = 0; i < chains; i++)
 		driver_offer(d, i);
 }
@@ -104,7 +108,8 @@ static void test_call_event(void **state)
 		set_used_event(d, 100);
 		serve(d, to_guest);
 		ring_call(&d->ring);
-		assert_int_equal(drain(fd), 1); /* the first, whatever the guest says: what it was told before is not known */
+		assert_int_equal(drain(fd),
+				 1); /* the first, whatever the guest says: what it was told before is not known */
 		set_used_event(d, 65535);	/* wants to know when the used index passes it: at 65536 = 0 */
 		serve(d, to_guest);
 		serve(d, to_guest);
@@ -157,7 +162,7 @@ static void test_arm(void **state)
 	}
 }
 
-/* --- a call descriptor that blocks ------------------------------------------------------------------------------------- */
+/* --- a call descriptor that blocks -------------------------------------------------------------------------------- */
 
 static void nothing(int number)
 {
@@ -213,7 +218,7 @@ static void test_call_blocks(void **state)
 	close(fd);
 }
 
-/* --- no lost wake-up --------------------------------------------------------------------------------------------------- */
+/* --- no lost wake-up ---------------------------------------------------------------------------------------------- */
 
 struct pingpong {
 	struct driver *d;
@@ -302,8 +307,8 @@ static void driver_kick(struct pingpong *p, uint16_t old)
 }
 
 /*
- * Waits for one used entry: awake for so many looks, then asleep. Who looks sees an entry at once and makes the next chain
- * available just while the device looks, arms and goes to sleep: the window in which a wake-up could be lost.
+ * Waits for one used entry: awake for so many looks, then asleep. Who looks sees an entry at once and makes the next
+ * chain available just while the device looks, arms and goes to sleep: the window in which a wake-up could be lost.
  */
 static bool driver_wait(struct pingpong *p, unsigned looks)
 {
@@ -395,7 +400,8 @@ out:
 	pthread_join(thread, NULL);
 	pthread_setaffinity_np(pthread_self(), sizeof(allowed), &allowed);
 	if (p.hang)
-		fail_msg("a wake-up was lost: %s guest, event index %d, after %u", to_guest ? "to" : "from", event, rounds);
+		fail_msg("a wake-up was lost: %s guest, event index %d, after %u", to_guest ? "to" : "from", event,
+			 rounds);
 	assert_false(p.wrong);
 	assert_int_equal(p.served, rounds);
 	assert_int_equal(in_flight, 0);

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Random lawful chains, from a fixed seed, against a simple model: what the guest sent is what was taken, what was put is what
- * the guest finds, lengths and order are right, and no byte outside the posted buffers changes. And random garbage: whatever
- * stands in the ring, calls end and memory stays whole (this is where the AddressSanitizer build looks).
+ * Random lawful chains, from a fixed seed, against a simple model: what the guest sent is what was taken, what was put
+ * is what the guest finds, lengths and order are right, and no byte outside the posted buffers changes. And random
+ * garbage: whatever stands in the ring, calls end and memory stays whole (this is where the AddressSanitizer build
+ * looks).
  */
 #include "ring_driver.h"
 
 #include <pthread.h>
 
+#ifdef __SANITIZE_THREAD__
+#define ROUNDS 60 /* one thread: little for it to find */
+#else
 #define ROUNDS 400
+#endif
 #define CHAINS_MAX 64
 #define PIECES_MAX 24
 #define FRAME_MAX 3000
@@ -72,17 +77,20 @@ static bool cut(uint32_t length, struct piece *piece)
 	return true;
 }
 
+static void expect_untouched_in(const uint8_t *memory, const uint8_t *posted, uint64_t size, uint64_t address)
+{
+	for (uint64_t i = 0; i < size; i++) {
+		if (!posted[i] && memory[i] != UNTOUCHED)
+			fail_msg("byte outside the buffers changed: 0x%llx", (unsigned long long)(address + i));
+	}
+}
+
 /* Everything outside buffers is as it was. Tables lie in memory that is not looked at. */
 static void expect_untouched(struct driver *d)
 {
-	for (uint64_t i = 0; i < sizeof(cutter.posted); i++) {
-		if (!cutter.posted[i] && *driver_at(d, BUFFERS_AT + i) != UNTOUCHED)
-			fail_msg("byte outside the buffers changed: 0x%llx", (unsigned long long)(BUFFERS_AT + i));
-	}
-	for (uint64_t i = 0; i < FAR_SIZE - 0x8000; i++) {
-		if (!cutter.posted_far[i] && d->mine[2][i] != UNTOUCHED)
-			fail_msg("byte outside the buffers changed: 0x%llx", (unsigned long long)(FAR_AT + i));
-	}
+	expect_untouched_in(driver_at(d, BUFFERS_AT), cutter.posted, BORDER - BUFFERS_AT, BUFFERS_AT);
+	expect_untouched_in(d->mine[1], cutter.posted + (BORDER - BUFFERS_AT), REGION1_SIZE, BORDER);
+	expect_untouched_in(d->mine[2], cutter.posted_far, FAR_SIZE - 0x8000, FAR_AT);
 }
 
 /* Cuts total bytes into a random number of descriptors, some of length 0. */
@@ -93,7 +101,9 @@ static bool cut_chain(struct chain_model *chain, uint32_t total)
 	chain->pieces = 0;
 	chain->bytes = total;
 	while (left || chain->pieces == 0) {
-		uint32_t length = chain->pieces == PIECES_MAX - 1 || random_below(3) == 0 ? left : random_below(min_u32(left, 400) + 1);
+		uint32_t length = chain->pieces == PIECES_MAX - 1 || random_below(3) == 0
+					  ? left
+					  : random_below(min_u32(left, 400) + 1);
 
 		if (!cut(length, &chain->piece[chain->pieces]))
 			return false;
@@ -153,7 +163,8 @@ static void chain_bytes(struct driver *d, const struct chain_model *chain, uint8
 
 static uint64_t random_features(void)
 {
-	return F_MODERN * random_below(2) | F_MERGEABLE * random_below(2) | F_INDIRECT * random_below(2) | F_EVENT * random_below(2);
+	return F_MODERN * random_below(2) | F_MERGEABLE * random_below(2) | F_INDIRECT * random_below(2) |
+	       F_EVENT * random_below(2);
 }
 
 static uint32_t start_round(struct driver *d, uint64_t features)
@@ -236,7 +247,8 @@ static void test_take(void **state)
 }
 
 /* What ring_put() must say, and how many chains it must use. */
-static int model_put(const struct chain_model *chains, uint32_t count, uint32_t total, uint32_t header, bool mergeable, uint32_t *used)
+static int model_put(const struct chain_model *chains, uint32_t count, uint32_t total, uint32_t header, bool mergeable,
+		     uint32_t *used)
 {
 	uint32_t room = 0;
 
@@ -257,8 +269,8 @@ static int model_put(const struct chain_model *chains, uint32_t count, uint32_t 
 	return 0;
 }
 
-static void expect_put(struct driver *d, const struct chain_model *chains, uint32_t used, const uint8_t *want, uint32_t total,
-		       uint32_t header)
+static void expect_put(struct driver *d, const struct chain_model *chains, uint32_t used, const uint8_t *want,
+		       uint32_t total, uint32_t header)
 {
 	static uint8_t got[FRAME_MAX + 4096];
 	uint32_t offset = 0;
@@ -300,7 +312,8 @@ static void test_put(void **state)
 		while (in_vain < 8) {
 			uint32_t length = random_below(3) ? 14 + random_below(200) : 14 + random_below(FRAME_MAX - 14);
 			uint32_t total = header + max_u32(length, 60), used, head = min_u32(length, 128);
-			struct vnet_header vnet = {.flags = (uint8_t)random_below(256), .csum_offset = 0x1234, .num_buffers = 0x5678};
+			struct vnet_header vnet = {
+				.flags = (uint8_t)random_below(256), .csum_offset = 0x1234, .num_buffers = 0x5678};
 			struct frame frame = {.head = data, .length = length};
 			struct frame_segment segments[3];
 			int rc;
@@ -322,7 +335,8 @@ static void test_put(void **state)
 				frame.segment_count = 3;
 			}
 			rc = ring_put(&d->ring, &frame, &vnet);
-			assert_int_equal(rc, model_put(&chains[at], offered - at, total, header, features & F_MERGEABLE, &used));
+			assert_int_equal(
+				rc, model_put(&chains[at], offered - at, total, header, features & F_MERGEABLE, &used));
 			driver_expect_none_used(d);
 			if (random_below(4) == 0 || rc == 0)
 				ring_put_done(&d->ring);
@@ -352,7 +366,13 @@ static void test_put(void **state)
 /* A descriptor whose every field is likely to be nearly right. */
 static struct vring_desc garbage_desc(uint32_t size, bool to_guest)
 {
-	static const uint64_t addresses[] = {0, RINGS_AT, BUFFERS_AT, BORDER - 20, BUFFERS_END - 30, FAR_AT, FAR_AT + FAR_SIZE - 40,
+	static const uint64_t addresses[] = {0,
+					     RINGS_AT,
+					     BUFFERS_AT,
+					     BORDER - 20,
+					     BUFFERS_END - 30,
+					     FAR_AT,
+					     FAR_AT + FAR_SIZE - 40,
 					     UINT64_MAX - 50};
 	static const uint32_t lengths[] = {0, 1, 12, 16, 32, 60, 100, 1600, 70000, UINT32_MAX};
 
@@ -421,7 +441,7 @@ static void test_garbage(void **state)
 		assert_true(faults[i] > 0); /* every kind was met */
 }
 
-/* --- a guest that changes everything while we look ----------------------------------------------------------------------- */
+/* --- a guest that changes everything while we look ---------------------------------------------------------------- */
 
 struct scribbler {
 	struct driver *d;
@@ -431,9 +451,10 @@ struct scribbler {
 };
 
 /* Turns descriptors, tables and the available ring between lawful and not, as fast as it can. */
-static void *scribble(void *argument)
+static __attribute__((unused)) void *scribble(void *argument)
 {
-	static const uint64_t addresses[] = {BUFFERS_AT, FAR_AT, FAR_AT + FAR_SIZE - 16, BORDER - 50, BUFFERS_END - 100, UINT64_MAX - 20};
+	static const uint64_t addresses[] = {BUFFERS_AT,	FAR_AT,		FAR_AT + FAR_SIZE - 16, BORDER - 50,
+					     BUFFERS_END - 100, UINT64_MAX - 20};
 	static const uint32_t lengths[] = {12, 16, 32, 76, 512, 0x11000, UINT32_MAX};
 	struct scribbler *s = argument;
 	uint64_t *desc = (uint64_t *)(void *)s->d->desc, *table = (uint64_t *)(void *)driver_at(s->d, FAR_AT);
@@ -447,8 +468,8 @@ static void *scribble(void *argument)
 			__atomic_store_n(to, addresses[(s->seed >> 33) % ARRAY_SIZE(addresses)], __ATOMIC_RELAXED);
 			__atomic_store_n(to + 1, lengths[(s->seed >> 40) % ARRAY_SIZE(lengths)] | flags << 32 |
 					 (s->seed >> 50) % s->size << 48, __ATOMIC_RELAXED);
-			__atomic_store_n(&s->d->avail->ring[s->seed >> 11 & (s->size - 1)], (uint16_t)((s->seed >> 44) % s->size),
-					 __ATOMIC_RELAXED);
+			__atomic_store_n(&s->d->avail->ring[s->seed >> 11 & (s->size - 1)],
+					 (uint16_t)((s->seed >> 44) % s->size), __ATOMIC_RELAXED);
 		}
 	}
 	return NULL;
@@ -462,12 +483,14 @@ static void test_changing(void **state)
 	static uint8_t joined[FRAME_LENGTH_MAX];
 	struct driver *d = *state;
 	struct scribbler s = {.d = d, .size = 64, .seed = 1};
-	uint64_t taken = 0, faulted = 0;
+	uint64_t taken = 0, faulted = 0, deadline;
 	pthread_t thread;
 
 	driver_start(d, s.size, F_MODERN | F_INDIRECT, 0);
 	assert_int_equal(pthread_create(&thread, NULL, scribble, &s), 0);
-	for (unsigned round = 0; round < 100000; round++) {
+	/* Until both were met often: how long that takes depends on when the two run together. */
+	deadline = now_ns() + 60000000000ull;
+	for (unsigned round = 0; (round < 100000 || taken < 1000 || faulted < 1000) && now_ns() < deadline; round++) {
 		struct ring_setup again = driver_setup(d, s.size, F_MODERN | F_INDIRECT, 0);
 		uint32_t n;
 
@@ -485,8 +508,8 @@ static void test_changing(void **state)
 	}
 	atomic_store(&s.stop, true);
 	pthread_join(thread, NULL);
-	assert_true(taken > 1000);
-	assert_true(faulted > 1000);
+	assert_true(taken >= 1000);
+	assert_true(faulted >= 1000);
 #endif
 }
 

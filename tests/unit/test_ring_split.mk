@@ -2,3 +2,4 @@ RING_ROOMS := common/error common/util datapath/guest_memory datapath/ring_split
 $(eval $(call unit_test,test_ring_split,$(RING_ROOMS)))
 $(eval $(call unit_test,test_ring_notify,$(RING_ROOMS)))
 $(eval $(call unit_test,test_ring_random,$(RING_ROOMS)))
+$(eval $(call unit_test,test_ring_faults,$(RING_ROOMS)))

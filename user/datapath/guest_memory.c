@@ -2,17 +2,17 @@
 /*
  * Theory of operation
  *
- * A guest_memory is an array of regions sorted by guest address. A region points into a guest_mapping: one mmap() of one
- * file, reference counted, so that a table made from another shares what stays. Reference counts are plain: only the
- * control thread makes and frees tables.
+ * A guest_memory is an array of regions sorted by guest address. A region points into a guest_mapping: one mmap() of
+ * one file, reference counted, so that a table made from another shares what stays. Reference counts are plain: only
+ * the control thread makes and frees tables.
  *
- * The file belongs to the other side. It can be cut short while workers copy, and the access then raises SIGBUS. A signal
- * handler gets no context, therefore the mapped ranges stand in one process-wide array, guard.slots. It is the one
- * mutable global of this file:
+ * The file belongs to the other side. It can be cut short while workers copy, and the access then raises SIGBUS. A
+ * signal handler gets no context, therefore the mapped ranges stand in one process-wide array, guard.slots. It is the
+ * one mutable global of this file:
  *   - control claims and frees slots; a slot with start == 0 is free;
- *   - the handler, on any thread, only reads slots and sets ->faulted. The thread that it interrupts uses the mapping, so
- *     by the grace period rule (design section 4) the slot that it looks for cannot go away meanwhile. Other slots
- *     can: start is therefore read twice around the rest, and a slot that changed is passed over.
+ *   - the handler, on any thread, only reads slots and sets ->faulted. The thread that it interrupts uses the
+ *     mapping, so by the grace period rule (design section 4) the slot that it looks for cannot go away meanwhile.
+ *     Other slots can: start is therefore read twice around the rest, and a slot that changed is passed over.
  */
 #include "datapath/guest_memory.h"
 
@@ -31,7 +31,8 @@
 
 #include "common/util.h"
 
-#define GUARD_SLOTS (256 * GUEST_REGIONS_MAX) /* ports of one daemon x regions of one guest; untouched pages cost nothing */
+#define GUARD_SLOTS                                                                                                    \
+	(256 * GUEST_REGIONS_MAX) /* ports of one daemon x regions of one guest; untouched pages cost nothing */
 #define BLOCK_SIZE_MAX (16ull << 30)	      /* the largest huge page there is */
 
 #ifndef FUSE_SUPER_MAGIC
@@ -59,7 +60,7 @@ struct guest_mapping {
 	unsigned references;
 };
 
-/* --- the SIGBUS guard ---------------------------------------------------------------------------------------------- */
+/* --- the SIGBUS guard --------------------------------------------------------------------------------------------- */
 
 static struct guard_slot *guard_find(uintptr_t address)
 {
@@ -77,7 +78,10 @@ static struct guard_slot *guard_find(uintptr_t address)
 	return NULL;
 }
 
-/* From the missing block to the end of the mapping: what is cut off is always a tail, so one fault a mapping is the rule. */
+/*
+ * From the missing block to the end of the mapping: what is cut off is always a tail, so one fault a mapping is the
+ * rule.
+ */
 static bool guard_replace(struct guard_slot *slot, uintptr_t address)
 {
 	uintptr_t block = atomic_load_explicit(&slot->block, memory_order_relaxed);
@@ -97,7 +101,10 @@ static void guard_pass_on(int number, siginfo_t *info, void *context)
 	} else if (guard.previous.sa_handler != SIG_DFL && guard.previous.sa_handler != SIG_IGN) {
 		guard.previous.sa_handler(number);
 	} else {
-		/* A fault is met again on return, with the default action; a signal that was sent has to be sent again. */
+		/*
+		 * A fault is met again on return, with the default action; a signal that was sent has to be sent
+		 * again.
+		 */
 		sigaction(number, &fallback, NULL);
 		if (info->si_code <= 0)
 			raise(number);
@@ -154,7 +161,7 @@ static struct guard_slot *guard_claim(const void *start, size_t length, size_t b
 	return &guard.slots[i];
 }
 
-/* --- mappings ------------------------------------------------------------------------------------------------------ */
+/* --- mappings ----------------------------------------------------------------------------------------------------- */
 
 static void mapping_put(struct guest_mapping *mapping)
 {
@@ -174,7 +181,9 @@ static uint64_t mapping_block(const struct stat *file)
 	return is_power_of_two(block) && block > page && block <= BLOCK_SIZE_MAX ? block : page;
 }
 
-#define REMEDY_SHARE "give the guest a shared memory file (QEMU: -object memory-backend-memfd,share=on,... with -numa node,memdev=...)"
+#define REMEDY_SHARE                                                                                                   \
+	"give the guest a shared memory file (QEMU: -object memory-backend-memfd,share=on,... with -numa "             \
+	"node,memdev=...)"
 
 static int mapping_check_file(const struct guest_region_setup *setup, int fd, unsigned index, struct stat *file,
 			      struct error *error)
@@ -182,27 +191,33 @@ static int mapping_check_file(const struct guest_region_setup *setup, int fd, un
 	struct statfs system;
 
 	if (fstat(fd, file) < 0 || fstatfs(fd, &system) < 0)
-		return error_set(error, -errno, "guest memory region %u: cannot read the size of its file: %s; " REMEDY_SHARE,
-				 index, strerror(errno));
+		return error_set(error, -errno,
+				 "guest memory region %u: cannot read the size of its file: %s; " REMEDY_SHARE, index,
+				 strerror(errno));
 	if (!S_ISREG(file->st_mode))
-		return error_set(error, -EINVAL, "guest memory region %u: its descriptor is not a memory file; " REMEDY_SHARE,
-				 index);
-	/* A page of such a file comes from a process of somebody's choice: whoever touches it waits for that process. */
-	if ((uint64_t)system.f_type == FUSE_SUPER_MAGIC)
 		return error_set(error, -EINVAL,
-				 "guest memory region %u: its file lies on a FUSE file system, which can stall a worker; "
-				 "use memory-backend-memfd, or memory-backend-file on tmpfs or hugetlbfs", index);
+				 "guest memory region %u: its descriptor is not a memory file; " REMEDY_SHARE, index);
+	/*
+	 * A page of such a file comes from a process of somebody's choice: whoever touches it waits for that process.
+	 */
+	if ((uint64_t)system.f_type == FUSE_SUPER_MAGIC)
+		return error_set(
+			error, -EINVAL,
+			"guest memory region %u: its file lies on a FUSE file system, which can stall a worker; "
+			"use memory-backend-memfd, or memory-backend-file on tmpfs or hugetlbfs",
+			index);
 	if ((uint64_t)file->st_size < setup->file_offset + setup->size)
 		return error_set(error, -EINVAL,
-				 "guest memory region %u: offset 0x%" PRIx64 " + size 0x%" PRIx64 " is beyond its file of 0x%" PRIx64
-				 " bytes; give the memory backend the size that the guest uses", index, setup->file_offset,
-				 setup->size, (uint64_t)file->st_size);
+				 "guest memory region %u: offset 0x%" PRIx64 " + size 0x%" PRIx64
+				 " is beyond its file of 0x%" PRIx64
+				 " bytes; give the memory backend the size that the guest uses",
+				 index, setup->file_offset, setup->size, (uint64_t)file->st_size);
 	return 0;
 }
 
 /* Return: mapping with one reference, *base = where the region starts; NULL with *error. */
-static struct guest_mapping *mapping_create(const struct guest_region_setup *setup, int fd, unsigned index, uint8_t **base,
-					    struct error *error)
+static struct guest_mapping *mapping_create(const struct guest_region_setup *setup, int fd, unsigned index,
+					    uint8_t **base, struct error *error)
 {
 	struct guest_mapping *mapping;
 	struct stat file;
@@ -220,8 +235,10 @@ static struct guest_mapping *mapping_create(const struct guest_region_setup *set
 	}
 	mapping->start = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)start);
 	if (mapping->start == MAP_FAILED) {
-		error_set(error, -errno, "guest memory region %u: its file cannot be mapped shared and writable (%s, 0x%" PRIx64
-			  " bytes); " REMEDY_SHARE, index, strerror(errno), length);
+		error_set(error, -errno,
+			  "guest memory region %u: its file cannot be mapped shared and writable (%s, 0x%" PRIx64
+			  " bytes); " REMEDY_SHARE,
+			  index, strerror(errno), length);
 		goto free_mapping;
 	}
 	mapping->length = length;
@@ -243,7 +260,7 @@ free_mapping:
 	return NULL;
 }
 
-/* --- tables -------------------------------------------------------------------------------------------------------- */
+/* --- tables ------------------------------------------------------------------------------------------------------- */
 
 static bool ranges_meet(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
 {
@@ -256,13 +273,15 @@ static int region_check(const struct guest_memory *memory, const struct guest_re
 	uint64_t sum;
 
 	if (setup->size == 0)
-		return error_set(error, -EINVAL, "guest memory region %u: size 0; announce only regions that hold memory", index);
+		return error_set(error, -EINVAL,
+				 "guest memory region %u: size 0; announce only regions that hold memory", index);
 	if (__builtin_add_overflow(setup->guest_address, setup->size, &sum) ||
 	    __builtin_add_overflow(setup->user_address, setup->size, &sum) ||
 	    __builtin_add_overflow(setup->file_offset, setup->size, &sum) || sum > INT64_MAX - BLOCK_SIZE_MAX)
 		return error_set(error, -EINVAL,
 				 "guest memory region %u: size 0x%" PRIx64 " wraps around (guest address 0x%" PRIx64
-				 ", user address 0x%" PRIx64 ", file offset 0x%" PRIx64 "); correct the frontend's memory table",
+				 ", user address 0x%" PRIx64 ", file offset 0x%" PRIx64
+				 "); correct the frontend's memory table",
 				 index, setup->size, setup->guest_address, setup->user_address, setup->file_offset);
 	for (uint32_t i = 0; i < memory->count; i++) {
 		const struct guest_region *other = &memory->regions[i];
@@ -287,7 +306,8 @@ static int region_add(struct guest_memory *memory, const struct guest_region_set
 	int rc;
 
 	if (memory->count == GUEST_REGIONS_MAX)
-		return error_set(error, -E2BIG, "guest memory region %u: the limit is %d regions; use fewer memory backends", index,
+		return error_set(error, -E2BIG,
+				 "guest memory region %u: the limit is %d regions; use fewer memory backends", index,
 				 GUEST_REGIONS_MAX);
 	rc = region_check(memory, setup, index, error);
 	if (rc < 0)
@@ -332,7 +352,8 @@ struct guest_memory *guest_memory_create(const struct guest_region_setup *setup,
 	struct guest_memory *memory;
 
 	if (count == 0 || count > GUEST_REGIONS_MAX) {
-		error_set(error, -EINVAL, "guest memory: %u regions; the frontend must share 1 to %d", count, GUEST_REGIONS_MAX);
+		error_set(error, -EINVAL, "guest memory: %u regions; the frontend must share 1 to %d", count,
+			  GUEST_REGIONS_MAX);
 		return NULL;
 	}
 	memory = memory_copy(NULL, error);
@@ -363,14 +384,15 @@ struct guest_memory *guest_memory_without(const struct guest_memory *old, const 
 	struct guest_memory *memory;
 	uint32_t at = 0;
 
-	while (at < old->count && (old->regions[at].guest_address != setup->guest_address ||
-				   old->regions[at].user_address != setup->user_address || old->regions[at].size != setup->size))
+	while (at < old->count &&
+	       (old->regions[at].guest_address != setup->guest_address ||
+		old->regions[at].user_address != setup->user_address || old->regions[at].size != setup->size))
 		at++;
 	if (at == old->count) {
 		error_set(error, -ENOENT,
-			  "guest memory: no region with guest address 0x%" PRIx64 ", user address 0x%" PRIx64 ", size 0x%" PRIx64
-			  " to remove; the frontend must name a region as it added it", setup->guest_address, setup->user_address,
-			  setup->size);
+			  "guest memory: no region with guest address 0x%" PRIx64 ", user address 0x%" PRIx64
+			  ", size 0x%" PRIx64 " to remove; the frontend must name a region as it added it",
+			  setup->guest_address, setup->user_address, setup->size);
 		return NULL;
 	}
 	memory = memory_copy(old, error);
@@ -400,7 +422,7 @@ bool guest_memory_faulted(const struct guest_memory *memory)
 	return false;
 }
 
-/* --- translation ---------------------------------------------------------------------------------------------------- */
+/* --- translation -------------------------------------------------------------------------------------------------- */
 
 /* offset < size first: then size - offset cannot wrap, and no sum of hostile numbers is ever made. */
 

@@ -2,13 +2,14 @@
 /*
  * Theory of operation
  *
- * The guest makes buffers available: it writes descriptors, puts their heads into the available ring, moves avail->idx. We
- * serve them in that order, put them into the used ring, and move used->idx once per burst. ring_split_take.c serves
- * from_guest, ring_split_put.c serves to_guest; this file sets up and notifies.
+ * The guest makes buffers available: it writes descriptors, puts their heads into the available ring, moves
+ * avail->idx. We serve them in that order, put them into the used ring, and move used->idx once per burst.
+ * ring_split_take.c serves from_guest, ring_split_put.c serves to_guest; this file sets up and notifies.
  *
- * Either side may ask not to be notified, by a flag or, with the event index, by naming the index at which it wants to be. The
- * race between going to sleep and work that comes is closed on both sides in one way: write the wish, full barrier,
- * look again (ring_arm() and the driver's like); write the index, full barrier, read the wish (ring_call() and the driver's like).
+ * Either side may ask not to be notified, by a flag or, with the event index, by naming the index at which it wants to
+ * be. The race between going to sleep and work that comes is closed on both sides in one way: write the wish, full
+ * barrier, look again (ring_arm() and the driver's like); write the index, full barrier, read the wish (ring_call()
+ * and the driver's like).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,7 +26,7 @@ const char *const ring_fault_names[RING_FAULT_COUNT] = {
 #undef RING_FAULT_NAME
 };
 
-/* --- setup ---------------------------------------------------------------------------------------------------------- */
+/* --- setup -------------------------------------------------------------------------------------------------------- */
 
 void ring_init(struct ring *ring)
 {
@@ -34,15 +35,16 @@ void ring_init(struct ring *ring)
 }
 
 /* One of the three parts of a ring: aligned and inside one region of guest memory. */
-static void *ring_part(const struct ring_setup *setup, const char *name, uint64_t address, uint64_t length, uint64_t align,
-		       struct error *error)
+static void *ring_part(const struct ring_setup *setup, const char *name, uint64_t address, uint64_t length,
+		       uint64_t align, struct error *error)
 {
 	void *at = guest_memory_at_user(setup->memory, address, length);
 
 	if (!at) {
 		error_set(error, -EFAULT,
 			  "ring: %s of %" PRIu64 " bytes at user address 0x%" PRIx64
-			  " is in no region of guest memory; the frontend must send its memory table first and place rings in it",
+			  " is in no region of guest memory; the frontend must send its memory table first and place "
+			  "rings in it",
 			  name, length, address);
 		return NULL;
 	}
@@ -71,15 +73,18 @@ int ring_start(struct ring *ring, const struct ring_setup *setup, struct error *
 
 	error = error ? error : &local;
 	if (!is_power_of_two(size) || size > RING_SIZE_MAX)
-		return error_set(error, -EINVAL, "ring: size %u; it must be a power of two, 1 to %d", setup->size, RING_SIZE_MAX);
-	ring->desc = ring_part(setup, "descriptor table", setup->desc_user_address, size * sizeof(struct vring_desc), 16, error);
+		return error_set(error, -EINVAL, "ring: size %u; it must be a power of two, 1 to %d", setup->size,
+				 RING_SIZE_MAX);
+	ring->desc = ring_part(setup, "descriptor table", setup->desc_user_address, size * sizeof(struct vring_desc),
+			       16, error);
 	if (!ring->desc)
 		return error->code;
-	ring->avail = ring_part(setup, "available ring", setup->avail_user_address, 4 + size * sizeof(uint16_t) + event, 2, error);
+	ring->avail = ring_part(setup, "available ring", setup->avail_user_address, 4 + size * sizeof(uint16_t) + event,
+				2, error);
 	if (!ring->avail)
 		return error->code;
-	ring->used = ring_part(setup, "used ring", setup->used_user_address, 4 + size * sizeof(struct vring_used_elem) + event, 4,
-			       error);
+	ring->used = ring_part(setup, "used ring", setup->used_user_address,
+			       4 + size * sizeof(struct vring_used_elem) + event, 4, error);
 	if (!ring->used)
 		return error->code;
 
@@ -143,7 +148,7 @@ void slot_prefetch(struct ring *ring, const struct ring_slot *slot)
 		prefetch_read(&ring->desc[slot->desc.next & ring->mask]);
 }
 
-/* --- notifications --------------------------------------------------------------------------------------------------- */
+/* --- notifications ------------------------------------------------------------------------------------------------ */
 
 #if defined(__SANITIZE_THREAD__)
 #define RING_TSAN 1
@@ -179,8 +184,8 @@ static bool call_wanted(struct ring *ring)
 }
 
 /*
- * An eventfd's counter that is full blocks its writer, and any descriptor may be another kind than it should. The worker's
- * watchdog sees ->calling stand and interrupts us: nothing but a call that blocked can be interrupted.
+ * An eventfd's counter that is full blocks its writer, and any descriptor may be another kind than it should. The
+ * worker's watchdog sees ->calling stand and interrupts us: nothing but a call that blocked can be interrupted.
  */
 static void call_write(struct ring *ring, int fd)
 {

@@ -3,8 +3,8 @@
  * What the files of the split ring share: reading shared fields, translation, the walk along a chain, copying.
  * Included by ring_split*.c only.
  *
- * Ordering (virtio 1.2, 2.7.13): avail->idx is loaded with acquire, so entries, descriptors and buffers behind it are seen;
- * used->idx is stored with release, so used entries and buffers go first. All else in shared memory is relaxed.
+ * Ordering (virtio 1.2, 2.7.13): avail->idx is loaded with acquire, so entries, descriptors and buffers behind it are
+ * seen; used->idx is stored with release, so used entries and buffers go first. All else in shared memory is relaxed.
  */
 #ifndef VHOSTLANE_DATAPATH_RING_SPLIT_PRIVATE_H
 #define VHOSTLANE_DATAPATH_RING_SPLIT_PRIVATE_H
@@ -18,7 +18,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "virtio 1.2 rings are 
 _Static_assert(sizeof(struct vring_desc) == 16, "virtio 1.2, 2.7.5");
 _Static_assert(sizeof(struct vring_used_elem) == 8, "virtio 1.2, 2.7.8");
 
-/* --- state ---------------------------------------------------------------------------------------------------------- */
+/* --- state -------------------------------------------------------------------------------------------------------- */
 
 static inline bool ring_usable(const struct ring *ring)
 {
@@ -30,7 +30,8 @@ static inline void ring_fail(struct ring *ring, enum ring_fault fault)
 {
 	int none = RING_FAULT_NONE;
 
-	atomic_compare_exchange_strong_explicit(&ring->fault, &none, (int)fault, memory_order_release, memory_order_relaxed);
+	atomic_compare_exchange_strong_explicit(&ring->fault, &none, (int)fault, memory_order_release,
+						memory_order_relaxed);
 }
 
 static inline void ring_count(uint64_t *counter, uint64_t n)
@@ -38,7 +39,7 @@ static inline void ring_count(uint64_t *counter, uint64_t n)
 	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
-/* --- shared fields -------------------------------------------------------------------------------------------------- */
+/* --- shared fields ------------------------------------------------------------------------------------------------ */
 
 /* Entries that the guest made available and we have not served. False: the guest's index is unlawful, ring faulted. */
 static inline bool ring_look(struct ring *ring)
@@ -81,12 +82,14 @@ static inline void ring_publish(struct ring *ring)
 	ring->used_published = ring->used_next;
 }
 
-/* --- translation ---------------------------------------------------------------------------------------------------- */
+/* --- translation -------------------------------------------------------------------------------------------------- */
 
 /* The region that holds address becomes the cached one. False if none does. */
 bool ring_cache_region(struct ring *ring, uint64_t address);
 
-/* The longest piece from address on, at most *length bytes; *length is set to what is contiguous. NULL: not in memory. */
+/*
+ * The longest piece from address on, at most *length bytes; *length is set to what is contiguous. NULL: not in memory.
+ */
 static inline uint8_t *ring_piece(struct ring *ring, uint64_t address, uint32_t *length)
 {
 	uint64_t offset = address - ring->cached_guest;
@@ -101,7 +104,9 @@ static inline uint8_t *ring_piece(struct ring *ring, uint64_t address, uint32_t 
 	return ring->cached_base + offset;
 }
 
-/* What a slot that is not one plain descriptor will need soon: its first buffer or its table, and its next descriptor. */
+/*
+ * What a slot that is not one plain descriptor will need soon: its first buffer or its table, and its next descriptor.
+ */
 void slot_prefetch(struct ring *ring, const struct ring_slot *slot);
 
 /*
@@ -127,9 +132,10 @@ static inline void slot_read(struct ring *ring, uint16_t index, uint16_t flags, 
 		slot_prefetch(ring, slot);
 }
 
-/* --- the walk along a chain ------------------------------------------------------------------------------------------ */
+/* --- the walk along a chain --------------------------------------------------------------------------------------- */
 
-#define CHAIN_STEPS_MAX (4 * RING_SIZE_MAX) /* descriptors of one walk, whatever the chains: bounds the time of one call */
+#define CHAIN_STEPS_MAX                                                                                                \
+	(4 * RING_SIZE_MAX) /* descriptors of one walk, whatever the chains: bounds the time of one call */
 
 /* Yields the buffers of a chain, pieces of contiguous memory, one by one. */
 struct chain {
@@ -218,7 +224,8 @@ static inline enum chain_result chain_follow(struct ring *ring, struct chain *ch
 }
 
 /* Next piece; *budget counts descriptors down over all walks of one call. After a fault the ring is faulted. */
-static inline enum chain_result chain_next(struct ring *ring, struct chain *chain, uint32_t *budget, uint8_t **at, uint32_t *length)
+static inline enum chain_result chain_next(struct ring *ring, struct chain *chain, uint32_t *budget, uint8_t **at,
+					   uint32_t *length)
 {
 	for (;;) {
 		if (!chain->judged) {
@@ -226,7 +233,8 @@ static inline enum chain_result chain_next(struct ring *ring, struct chain *chai
 				*budget = 0;
 				return chain_fail(ring, RING_FAULT_CHAIN_LOOP);
 			}
-			if ((chain->desc.flags & VRING_DESC_F_INDIRECT) && chain_enter_table(ring, chain) == CHAIN_FAULT)
+			if ((chain->desc.flags & VRING_DESC_F_INDIRECT) &&
+			    chain_enter_table(ring, chain) == CHAIN_FAULT)
 				return CHAIN_FAULT;
 			if (unlikely((chain->desc.flags & VRING_DESC_F_WRITE) != chain->direction))
 				return chain_fail(ring, RING_FAULT_DIRECTION);
@@ -250,7 +258,7 @@ static inline enum chain_result chain_next(struct ring *ring, struct chain *chai
 	}
 }
 
-/* --- copying and prefetching ----------------------------------------------------------------------------------------- */
+/* --- copying and prefetching -------------------------------------------------------------------------------------- */
 
 static inline void copy_16(uint8_t *to, const uint8_t *from)
 {

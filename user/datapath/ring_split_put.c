@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * to_guest: frames into chains. Heads and first descriptors are read some entries ahead of use (ring->ahead), and their buffers
- * fetched for writing, so that the misses of several frames overlap though frames come one by one.
+ * to_guest: frames into chains. Heads and first descriptors are read some entries ahead of use (ring->ahead), and
+ * their buffers fetched for writing, so that the misses of several frames overlap though frames come one by one.
  *
  * A frame goes out whole or not at all: bytes and used entries are written while walking, and only at the end the
  * private indices move. What was written before a walk failed lies in buffers that stay ours, beyond used->idx.
@@ -43,7 +43,7 @@ static __attribute__((noinline)) bool have_slot(struct ring *ring)
 	return true;
 }
 
-/* --- any frame into any chains --------------------------------------------------------------------------------------- */
+/* --- any frame into any chains ------------------------------------------------------------------------------------ */
 
 static const uint8_t zeros[FRAME_LENGTH_PADDED];
 
@@ -188,11 +188,12 @@ static int put_failed(struct ring *ring, uint32_t total, int rc)
 static bool put_known_to_fail(struct ring *ring, uint32_t total)
 {
 	return ring->lacking_length && total >= ring->lacking_length && ring->last_avail == ring->lacking_avail &&
-	       (ring->lacking_result == -EMSGSIZE || __atomic_load_n(&ring->avail->idx, __ATOMIC_RELAXED) == ring->lacking_seen);
+	       (ring->lacking_result == -EMSGSIZE ||
+		__atomic_load_n(&ring->avail->idx, __ATOMIC_RELAXED) == ring->lacking_seen);
 }
 
-static __attribute__((noinline)) int put_frame(struct ring *ring, const struct frame *frame, const struct vnet_header *header,
-					       uint32_t total)
+static __attribute__((noinline)) int put_frame(struct ring *ring, const struct frame *frame,
+					       const struct vnet_header *header, uint32_t total)
 {
 	struct vnet_header first = *header;
 	struct put put = {
@@ -221,7 +222,7 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 	return 0;
 }
 
-/* --- the usual frame: one chain of one descriptor ---------------------------------------------------------------------- */
+/* --- the usual frame: one chain of one descriptor ----------------------------------------------------------------- */
 
 static inline void vnet_write(uint32_t header_length, const struct vnet_header *header, uint8_t *to)
 {
@@ -263,7 +264,8 @@ int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_hea
 
 	if (unlikely(!ring_usable(ring)))
 		return -EIO;
-	if (unlikely((uint16_t)(ring->ahead_end - ring->last_avail) <= RING_AHEAD - PREFETCH_FRAMES) && unlikely(!have_slot(ring)))
+	if (unlikely((uint16_t)(ring->ahead_end - ring->last_avail) <= RING_AHEAD - PREFETCH_FRAMES) &&
+	    unlikely(!have_slot(ring)))
 		return put_failed(ring, total, ring_usable(ring) ? -ENOBUFS : -EIO);
 	slot = &ring->ahead[ring->last_avail % RING_AHEAD];
 	if (likely(slot->at && total <= slot->desc.len)) {
@@ -271,7 +273,8 @@ int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_hea
 
 		vnet_write(header_length, header, to);
 		/* One test for "no segments, FRAME_LENGTH_PADDED .. FRAME_HEAD_MAX": head_length is length then. */
-		if (likely(length - FRAME_LENGTH_PADDED <= FRAME_HEAD_MAX - FRAME_LENGTH_PADDED && frame->head_length == length))
+		if (likely(length - FRAME_LENGTH_PADDED <= FRAME_HEAD_MAX - FRAME_LENGTH_PADDED &&
+			   frame->head_length == length))
 			copy_head(to + header_length, frame->head, length);
 		else
 			put_rest(frame, to + header_length);

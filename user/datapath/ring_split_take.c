@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * from_guest: chains into frames. A burst runs in two passes, so that the misses of many entries overlap: first heads and
- * first descriptors of all of them, then frame by frame, the buffers of a later frame being fetched while one is copied.
+ * from_guest: chains into frames. A burst runs in two passes, so that the misses of many entries overlap: first heads
+ * and first descriptors of all of them, then frame by frame, the buffers of a later frame being fetched while one is
+ * copied.
  *
  * Used entries are written as chains are taken; the guest sees them when ring_take_done() moves the index.
  */
@@ -59,8 +60,9 @@ static enum taken take_drop(uint64_t *counter)
 }
 
 /* Any chain: header, head and segments split wherever the guest liked. Nothing is kept of what is not taken. */
-static __attribute__((noinline)) enum taken take_chain(struct ring *ring, struct frame_burst *burst, struct frame *frame,
-						       uint8_t *head, const struct ring_slot *slot, uint32_t *budget)
+static __attribute__((noinline)) enum taken take_chain(struct ring *ring, struct frame_burst *burst,
+						       struct frame *frame, uint8_t *head, const struct ring_slot *slot,
+						       uint32_t *budget)
 {
 	uint8_t header[VNET_HEADER_MODERN];
 	uint32_t header_length = 0, length = 0, segments = 0, piece;
@@ -122,7 +124,8 @@ static inline enum taken take_slot(struct ring *ring, struct frame_burst *burst,
 	if (likely(slot->at)) {
 		uint32_t length = slot->desc.len - header_length;
 
-		if (likely(length - FRAME_LENGTH_MIN <= FRAME_LENGTH_MAX - FRAME_LENGTH_MIN)) /* false too if one wraps */
+		if (likely(length - FRAME_LENGTH_MIN <=
+			   FRAME_LENGTH_MAX - FRAME_LENGTH_MIN)) /* false too if one wraps */
 			return take_piece(burst, frame, head, slot->at, header_length, length);
 	}
 	return take_chain(ring, burst, frame, head, slot, budget);
@@ -169,7 +172,8 @@ unsigned ring_take(struct ring *ring, struct frame_burst *burst, unsigned max)
 	for (i = 0; i < waiting && budget > CHAIN_STEPS_MAX - WALK_BUDGET_PER_TAKE; i++) {
 		enum taken taken;
 
-		if (likely(slots[i + PREFETCH_FRAMES].at)) /* a prefetch of NULL is not free: it walks the page table in vain */
+		if (likely(slots[i + PREFETCH_FRAMES]
+				   .at)) /* a prefetch of NULL is not free: it walks the page table in vain */
 			prefetch_frame_read(slots[i + PREFETCH_FRAMES].at);
 		taken = take_slot(ring, burst, frame, head, &slots[i], &budget);
 		if (likely(taken == TAKEN_FRAME)) {
