@@ -61,6 +61,9 @@ static inline void rig_make_wire(unsigned uplink_queues)
 	rig_command("for i in " UPLINK " " WIRE "; do f=/proc/sys/net/ipv6/conf/$i/disable_ipv6; [ ! -e $f ] || echo 1 > $f; done");
 	rig_command("ethtool -K " WIRE " tx off txvlan off >/dev/null");
 	rig_command("ip link set " UPLINK " up && ip link set " WIRE " up");
+	/* The kernel tells of the carrier some time later, which no snapshot may see as a change. */
+	rig_command("for i in " UPLINK " " WIRE "; do n=0; until [ $(cat /sys/class/net/$i/operstate) = up ] || [ $n = 600 ]; do "
+		    "sleep 0.05; n=$((n + 1)); done; [ $n -lt 600 ]; done");
 }
 
 static inline void rig_remove_wire(void)

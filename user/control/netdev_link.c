@@ -64,7 +64,8 @@ static void fill_info(struct rtnl_link *link, struct netdev_info *info)
 	if (mac && nl_addr_get_len(mac) == sizeof(info->mac))
 		memcpy(info->mac, nl_addr_get_binary_addr(mac), sizeof(info->mac));
 	info->up = flags & IFF_UP;
-	info->running = (flags & IFF_UP) && (flags & IFF_RUNNING);
+	/* Not IFF_RUNNING, which follows the carrier up to a second later. */
+	info->running = (flags & IFF_UP) && rtnl_link_get_carrier(link);
 	copy_string(info->kind, sizeof(info->kind), kind ? kind : "");
 	info->rx_queues = rtnl_link_get_num_rx_queues(link);
 	info->tx_queues = rtnl_link_get_num_tx_queues(link);
