@@ -315,42 +315,89 @@ static void test_host_to_lane(void **state)
 	close(fd);
 }
 
-/* What the engine sends on the host link arrives as if the uplink had received it. */
-static void test_lane_to_host(void **state)
+#define UDP_PAYLOAD 300
+#define UDP_FRAME (14 + 28 + UDP_PAYLOAD)
+
+/* IPv4 and UDP from port 4000 of the guest's address to port 5000 of @to. */
+static void make_udp(uint8_t *f, const uint8_t *to_mac, const char *to)
 {
-	struct sockaddr_in here = { .sin_family = AF_INET, .sin_port = htons(5000) }, from;
-	socklen_t length = sizeof(from);
-	struct timeval wait = { .tv_sec = WAIT_MS / 1000 };
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	uint8_t frame[FRAME_HEADROOM + 14 + 28 + 300] = { 0 }, *f = frame + FRAME_HEADROOM, got[400];
 	uint32_t sum;
 
-	inet_pton(AF_INET, HOST_ADDRESS, &here.sin_addr);
-	assert_int_equal(bind(fd, (struct sockaddr *)&here, sizeof(here)), 0);
-	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)), 0);
-
-	memcpy(f, uplink_info(rig.uplink)->mac, 6);
+	memset(f, 0, UDP_FRAME);
+	memcpy(f, to_mac, 6);
 	memcpy(f + 6, guest_mac, 6);
 	memcpy(f + 12, (uint8_t[]){ 0x08, 0x00, 0x45, 0, 0x01, 0x48, 0, 1, 0, 0, 64, 17 }, 12);
 	inet_pton(AF_INET, GUEST_ADDRESS, f + 26);
-	inet_pton(AF_INET, HOST_ADDRESS, f + 30);
+	inet_pton(AF_INET, to, f + 30);
 	sum = 0xffff - sum16(f + 14, 20, 0);
 	f[24] = (uint8_t)(sum >> 8);
 	f[25] = (uint8_t)sum;
 	memcpy(f + 34, (uint8_t[]){ 0x0f, 0xa0, 0x13, 0x88, 0x01, 0x34 }, 6);
-	for (unsigned i = 0; i < 300; i++)
+	for (unsigned i = 0; i < UDP_PAYLOAD; i++)
 		f[42 + i] = (uint8_t)(i * 3);
-	sum = 0xffff - sum16(f + 34, 308, sum16(f + 26, 8, 17 + 308));
+	sum = 0xffff - sum16(f + 34, 8 + UDP_PAYLOAD, sum16(f + 26, 8, 17 + 8 + UDP_PAYLOAD));
 	f[40] = (uint8_t)(sum >> 8);
 	f[41] = (uint8_t)sum;
 	assert_udp_checksums(f);
+}
+
+static int udp_server(void)
+{
+	struct sockaddr_in here = { .sin_family = AF_INET, .sin_port = htons(5000) };
+	struct timeval wait = { .tv_sec = WAIT_MS / 1000 };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&here, sizeof(here)), 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)), 0);
+	return fd;
+}
+
+static void assert_served(int fd, const uint8_t *frame)
+{
+	struct sockaddr_in from;
+	socklen_t length = sizeof(from);
+	uint8_t got[UDP_PAYLOAD + 100];
+
+	assert_int_equal(recvfrom(fd, got, sizeof(got), 0, (struct sockaddr *)&from, &length), UDP_PAYLOAD);
+	assert_memory_equal(got, frame + 42, UDP_PAYLOAD);
+	assert_int_equal(ntohs(from.sin_port), 4000);
+}
+
+/* What the engine sends on the host link arrives as if the uplink had received it. */
+static void test_lane_to_host(void **state)
+{
+	uint8_t frame[FRAME_HEADROOM + UDP_FRAME], *f = frame + FRAME_HEADROOM;
+	int fd = udp_server();
 
 	for (unsigned worker = 0; worker < WORKERS; worker++) {
-		send_by_lane(rig.host[worker], f, 14 + 28 + 300);
-		assert_int_equal(recvfrom(fd, got, sizeof(got), 0, (struct sockaddr *)&from, &length), 300);
-		assert_memory_equal(got, f + 42, 300);
-		assert_int_equal(ntohs(from.sin_port), 4000);
+		make_udp(f, uplink_info(rig.uplink)->mac, HOST_ADDRESS);
+		send_by_lane(rig.host[worker], f, UDP_FRAME);
+		assert_served(fd, f);
+		make_udp(f, broadcast, "198.51.100.255");
+		send_by_lane(rig.host[worker], f, UDP_FRAME);
+		assert_served(fd, f);
 	}
+	close(fd);
+	/* Nothing of it came back up. */
+	assert_int_equal(receive(rig.host_device, rig.host[0], 0, frame, sizeof(frame), 20), 0);
+}
+
+/* The wire's own talk with the host goes on; guests have a copy of broadcasts and of nothing else. */
+static void test_wire_to_host(void **state)
+{
+	uint8_t frame[UDP_FRAME], got[2048];
+	int fd = udp_server();
+
+	make_udp(frame, uplink_info(rig.uplink)->mac, HOST_ADDRESS);
+	send_from(WIRE, frame, sizeof(frame));
+	assert_served(fd, frame);
+	assert_int_equal(receive(rig.host_device, rig.host[0], 0, got, sizeof(got), 20), 0);
+
+	make_udp(frame, broadcast, "198.51.100.255");
+	send_from(WIRE, frame, sizeof(frame));
+	assert_served(fd, frame);
+	assert_int_equal(receive(rig.host_device, rig.host[0], 0, got, sizeof(got), WAIT_MS), sizeof(frame));
+	assert_memory_equal(got, frame, sizeof(frame));
 	close(fd);
 }
 
@@ -477,6 +524,7 @@ int main(void)
 		ON(test_broadcast_to_both, native),
 		ON(test_host_to_lane, native),
 		ON(test_lane_to_host, native),
+		ON(test_wire_to_host, native),
 		ON(test_lane_to_wire, native),
 		ON(test_tags, native),
 		ON(test_host_link_is_silent, native),
@@ -485,6 +533,7 @@ int main(void)
 		ON(test_broadcast_to_both, generic),
 		ON(test_host_to_lane, generic),
 		ON(test_lane_to_host, generic),
+		ON(test_wire_to_host, generic),
 		ON(test_lane_to_wire, generic),
 		ON(test_tags, generic),
 		ON(test_jumbo, jumbo),
