@@ -1,0 +1,11 @@
+# Load generators and their real vhost-user frontend; scripts/bench runs them.
+BENCH_FRONTEND_OBJECTS := $(addprefix $(OUT)/obj/,tests/bench/frontend.o user/control/vhost_user_message.o user/common/error.o user/common/util.o)
+
+BENCHES += $(OUT)/tests/bench_flood
+$(OUT)/tests/bench_flood: $(OUT)/obj/tests/bench/flood.o $(OUT)/obj/tests/bench/measure.o $(BENCH_FRONTEND_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(LDLIBS_ALL)
+
+.PHONY: benches
+benches: $(BENCHES)
