@@ -84,6 +84,17 @@ remove_clsact()
 	fi
 }
 
+# A daemon attaches through libxdp's dispatcher where the kernel can; that is taken apart with libxdp's own tool.
+detach_from_dispatcher()
+{
+	command -v xdp-loader >/dev/null ||
+		fail "$ifname: xdp_steer is behind a libxdp dispatcher; install the package xdp-tools and try again"
+	for steer in $(xdp-loader status "$ifname" | awk '$1 == "=>" && $3 == "xdp_steer" { print $4 }'); do
+		xdp-loader unload "$ifname" -i "$steer" ||
+			fail "$ifname: xdp-loader cannot unload program $steer; see \`xdp-loader status $ifname\`"
+	done
+}
+
 detach()
 {
 	remove_filter egress tc_host
@@ -93,8 +104,7 @@ detach()
 		if [ "$id" = "$(pinned_id "$directory/progs/xdp_steer")" ]; then
 			ip link set dev "$ifname" "$(xdp_mode)" off
 		elif [ "$(program_name "$id")" = xdp_dispatcher ]; then
-			echo "load-with-bpftool: $ifname: has a libxdp dispatcher, left as it is;" \
-				"look for xdp_steer in \`xdp-loader status\` and unload it with \`xdp-loader unload $ifname -i ID\`" >&2
+			detach_from_dispatcher
 		fi
 	done
 }

@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xdp/libxdp.h>
 
 #include "common/log.h"
 #include "control/bpf_loader.h"
@@ -93,9 +94,27 @@ static uint32_t filter_on(struct fixture *f, enum bpf_tc_attach_point point)
 	return bpf_tc_query(&hook, &opts) ? 0 : opts.prog_id;
 }
 
+/* Programs named @name behind the uplink's dispatcher, or -1 without a dispatcher. */
+static int behind_dispatcher(struct fixture *f, const char *name)
+{
+	struct xdp_multiprog *multiprog = xdp_multiprog__get_from_ifindex((int)f->ifindex);
+	struct xdp_program *program = NULL;
+	int count = 0;
+
+	if (libxdp_get_error(multiprog))
+		return -1;
+	if (xdp_multiprog__is_legacy(multiprog))
+		count = -1;
+	while (count >= 0 && (program = xdp_multiprog__next_prog(program, multiprog)))
+		count += strcmp(xdp_program__name(program), name) == 0;
+	xdp_multiprog__close(multiprog);
+	return count;
+}
+
 static void expect_attached(struct fixture *f)
 {
-	assert_int_equal(xdp_on(f->ifindex), pinned_program(f, "xdp_steer"));
+	if (xdp_on(f->ifindex) != pinned_program(f, "xdp_steer"))
+		assert_int_equal(behind_dispatcher(f, "xdp_steer"), 1);
 	assert_int_equal(filter_on(f, BPF_TC_EGRESS), pinned_program(f, "tc_host"));
 	assert_int_equal(filter_on(f, BPF_TC_INGRESS), pinned_program(f, "tc_uplink_ingress"));
 }
@@ -128,9 +147,10 @@ static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 
 	assert_non_null(f);
-	snprintf(f->uplink, sizeof(f->uplink), "vt%d.%d", getpid() % 1000000, count++);
-	snprintf(f->directory, sizeof(f->directory), "%s/%s", BPF_PIN_ROOT, f->uplink);
-	*strrchr(f->directory, '.') = ':'; /* bpffs knows no dots */
+	/* The first has a dot in its name, which bpffs does not know. */
+	snprintf(f->uplink, sizeof(f->uplink), "vt%d%c%d", getpid() % 1000000, count ? '-' : '.', count);
+	snprintf(f->directory, sizeof(f->directory), "%s/vt%d%c%d", BPF_PIN_ROOT, getpid() % 1000000, count ? '-' : ':', count);
+	count++;
 	assert_int_equal(shell(f,
 			       "ip link add %s up numtxqueues 4 numrxqueues 4 type veth peer name wire numtxqueues 4 numrxqueues 4 && ip link set wire up"
 			       " && ip link add hl numtxqueues 2 numrxqueues 2 up type veth peer name hle numtxqueues 2 numrxqueues 2 && ip link set hle up"
@@ -165,8 +185,7 @@ static void opens_attaches_leaves_no_trace(void **state)
 		assert_true(exists(f->directory, "queue_affinity"));
 		assert_int_equal(xdp_on(f->ifindex), 0);
 		attach(f, set, modes[i]);
-		if (!bpf_set_dispatcher(set))
-			expect_attached(f);
+		expect_attached(f);
 		assert_int_equal(shell(f, "ip link show dev %s | grep -q xdpgeneric", f->uplink), modes[i] == LANE_MODE_GENERIC ? 0 : 1);
 		bpf_set_close(set);
 		expect_no_trace(f);
@@ -585,6 +604,60 @@ static void host_link(void **state)
 	expect_no_trace(f);
 }
 
+/* Beside a program that libxdp loaded: xdp-filter. Needs a kernel that permits freplace. */
+static void chained_with_others(void **state)
+{
+	struct fixture *f = *state;
+	struct bpf_set *set = open_set(f);
+	bool possible;
+
+	attach(f, set, LANE_MODE_AUTO);
+	possible = bpf_set_dispatcher(set);
+	bpf_set_close(set);
+	expect_no_trace(f);
+	if (!possible) {
+		print_message("skipped: this kernel refuses freplace programs, so libxdp has no dispatcher here\n");
+		skip();
+	}
+
+	/* Theirs first, goes last. */
+	assert_int_equal(shell(f, "xdp-filter load -f ethernet %s >/dev/null", f->uplink), 0);
+	assert_int_equal(behind_dispatcher(f, "xdpfilt_alw_eth"), 1);
+	set = open_set(f);
+	attach(f, set, LANE_MODE_AUTO);
+	assert_true(bpf_set_dispatcher(set));
+	assert_int_equal(behind_dispatcher(f, "xdpfilt_alw_eth"), 1);
+	expect_attached(f);
+	bpf_set_close(set);
+	assert_int_equal(behind_dispatcher(f, "xdpfilt_alw_eth"), 1);
+	assert_int_equal(behind_dispatcher(f, "xdp_steer"), 0);
+	assert_false(exists(f->directory, ""));
+
+	/* Ours is left by a crash beside theirs: adopted, and goes without them. */
+	crash(f, LANE_MODE_AUTO);
+	assert_int_equal(behind_dispatcher(f, "xdp_steer"), 1);
+	set = open_set(f);
+	assert_true(bpf_set_adopted(set));
+	attach(f, set, LANE_MODE_AUTO);
+	assert_true(bpf_set_dispatcher(set));
+	assert_int_equal(behind_dispatcher(f, "xdp_steer"), 1);
+	bpf_set_close(set);
+	assert_int_equal(behind_dispatcher(f, "xdpfilt_alw_eth"), 1);
+	assert_int_equal(behind_dispatcher(f, "xdp_steer"), 0);
+	assert_int_equal(shell(f, "xdp-filter unload %s", f->uplink), 0);
+	expect_no_trace(f);
+
+	/* Ours first, theirs joins and stays. */
+	set = open_set(f);
+	attach(f, set, LANE_MODE_AUTO);
+	assert_int_equal(shell(f, "xdp-filter load -f ethernet %s >/dev/null", f->uplink), 0);
+	expect_attached(f);
+	bpf_set_close(set);
+	assert_int_equal(behind_dispatcher(f, "xdpfilt_alw_eth"), 1);
+	assert_int_equal(shell(f, "xdp-filter unload %s", f->uplink), 0);
+	expect_no_trace(f);
+}
+
 static void errors_name_the_device(void **state)
 {
 	struct fixture *f = *state;
@@ -624,6 +697,7 @@ int main(void)
 		TEST(incompatible_pins_are_named),
 		TEST(other_abi_version_is_named),
 		TEST(host_link),
+		TEST(chained_with_others),
 		TEST(errors_name_the_device),
 #undef TEST
 	};
@@ -637,6 +711,8 @@ int main(void)
 		return 1;
 	}
 	libbpf_set_print(NULL);
+	if (getenv("DEBUG"))
+		log_set_level(LOG_LEVEL_DEBUG);
 	if (unshare(CLONE_NEWNET) || system("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 && ip link set lo up")) {
 		fprintf(stderr, "test_bpf_loader: cannot make a network namespace\n");
 		return 1;

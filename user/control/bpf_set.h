@@ -39,7 +39,6 @@ struct xdp_hook {
 	unsigned ifindex;
 	uint32_t flags;	     /* XDP_FLAGS_DRV_MODE or XDP_FLAGS_SKB_MODE */
 	uint32_t program_id; /* of our program, also behind a dispatcher */
-	bool remove_libxdp_directory;
 };
 
 /* A tc filter of ours. */

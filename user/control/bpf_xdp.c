@@ -23,6 +23,7 @@
 #include "xdp_steer.skel.h"
 
 #define LIBXDP_DIRECTORY "/sys/fs/bpf/xdp"
+#define LIBXDP_DIRECTORY_MODE (S_IRWXU | S_ISVTX)
 
 int program_identify(uint32_t id, struct program_identity *identity)
 {
@@ -134,6 +135,23 @@ static int look_into_dispatcher(struct bpf_set *set, struct xdp_hook *hook)
 	return r;
 }
 
+/* libxdp makes its directory once a process, never again, and leaves it behind. So it is made here each time; the sticky bit,
+ * without meaning for a directory of root's, tells even after a crash that it was not there before us. */
+static void make_libxdp_directory(void)
+{
+	if (mkdir(LIBXDP_DIRECTORY, LIBXDP_DIRECTORY_MODE) && errno != EEXIST)
+		log_debug("%s: %s", LIBXDP_DIRECTORY, strerror(errno));
+}
+
+/* rmdir() leaves it while other programs are pinned in it. */
+static void remove_libxdp_directory(void)
+{
+	struct stat there;
+
+	if (lstat(LIBXDP_DIRECTORY, &there) == 0 && S_ISDIR(there.st_mode) && (there.st_mode & S_ISVTX))
+		rmdir(LIBXDP_DIRECTORY);
+}
+
 /* Loads xdp_steer once more on the set's maps, as libxdp wants it, and has it attached.
  * Return: 0 with hook->kind telling whether behind a dispatcher or alone. */
 static int attach_by_libxdp(struct bpf_set *set, struct xdp_hook *hook, struct error *error)
@@ -141,10 +159,9 @@ static int attach_by_libxdp(struct bpf_set *set, struct xdp_hook *hook, struct e
 	enum xdp_attach_mode mode = hook->flags == XDP_FLAGS_SKB_MODE ? XDP_MODE_SKB : XDP_MODE_NATIVE;
 	struct xdp_steer *skeleton = xdp_steer__open();
 	struct xdp_program *program = NULL;
-	struct stat unused;
 	int r = skeleton ? 0 : -errno;
 
-	hook->remove_libxdp_directory = stat(LIBXDP_DIRECTORY, &unused) != 0;
+	make_libxdp_directory();
 	for (int i = 0; i < SET_MAP_COUNT && !r; i++)
 		r = bpf_map__reuse_fd(bpf_object__find_map_by_name(skeleton->obj, set_map_names[i]), set->maps[i]);
 	if (!r) {
@@ -153,6 +170,8 @@ static int attach_by_libxdp(struct bpf_set *set, struct xdp_hook *hook, struct e
 		if (r)
 			program = NULL;
 	}
+	if (!r)
+		r = xdp_program__set_xdp_frags_support(program, true); /* it does not see that in an object that is only open */
 	if (!r)
 		r = xdp_program__attach(program, (int)set->ifindex, mode, 0);
 	if (!r && look_into_dispatcher(set, hook) != 1) {
@@ -181,13 +200,6 @@ static int exchange_for_pinned(struct bpf_set *set, struct xdp_hook *hook, struc
 	return 0;
 }
 
-static void tidy_libxdp(struct xdp_hook *hook)
-{
-	if (hook->remove_libxdp_directory)
-		rmdir(LIBXDP_DIRECTORY);
-	hook->remove_libxdp_directory = false;
-}
-
 static int attach_to_empty(struct bpf_set *set, struct xdp_hook *hook, struct error *error)
 {
 	int r;
@@ -196,7 +208,7 @@ static int attach_to_empty(struct bpf_set *set, struct xdp_hook *hook, struct er
 		r = attach_by_libxdp(set, hook, NULL);
 		if (!r && hook->kind == XDP_HOOK_DISPATCHER)
 			return 0;
-		tidy_libxdp(hook);
+		remove_libxdp_directory();
 		if (!r) {
 			r = exchange_for_pinned(set, hook, error);
 			if (r)
@@ -318,5 +330,5 @@ void xdp_hook_detach(struct xdp_hook *hook)
 	if (r && r != -ENODEV && r != -ENOENT && r != -EEXIST)
 		log_warning("interface %u: cannot detach XDP program %u: %s; see `bpftool net`", hook->ifindex, hook->program_id, strerror(-r));
 	hook->kind = XDP_HOOK_NONE;
-	tidy_libxdp(hook);
+	remove_libxdp_directory();
 }
