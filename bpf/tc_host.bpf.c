@@ -16,8 +16,9 @@
  */
 #include "steer.h"
 
-#define TC_ACT_UNSPEC (-1)
-#define TC_ACT_SHOT 2
+#define TC_ACT_UNSPEC	  (-1)
+#define TC_ACT_SHOT	  2
+#define BPF_HDR_START_MAC 0
 
 /* Ethernet destination and VLAN. The stack may keep the tag beside the frame. */
 static __always_inline bool skb_destination(struct __sk_buff *skb, struct destination *to)
@@ -59,8 +60,8 @@ static __always_inline int flood_to_guests(struct __sk_buff *skb, const struct v
 
 /* The host link's queue: each worker has the frames of its queue pairs on a queue of its own, where it meets no other
  * worker at the FILL ring. */
-static __always_inline void spread(struct __sk_buff *skb, const struct vl_settings *set, const struct vl_port_value *port,
-				   __u32 queues)
+static __always_inline void spread(struct __sk_buff *skb, const struct vl_settings *set,
+				   const struct vl_port_value *port, __u32 queues)
 {
 	__u32 pair = choose_queue_pair(port, (const void *)(long)skb->data, (const void *)(long)skb->data_end);
 
@@ -96,11 +97,32 @@ int tc_host(struct __sk_buff *skb)
 	return bpf_redirect(ifindex, 0);
 }
 
+/*
+ * Generic XDP of Linux 6.9 and newer copies a frame into a new skb and forgets mac_len: data then starts behind the Ethernet header, for
+ * programs and for whatever is cloned. Put back in front it also sets mac_len right, and the stack goes on as if nothing had been.
+ */
+static __always_inline bool restore_mac_header(struct __sk_buff *skb, const struct ethhdr *wire)
+{
+	const __u16 *a, *b = (const __u16 *)wire;
+	struct ethhdr here;
+	__u16 differ = 0;
+
+	if (bpf_skb_load_bytes(skb, 0, &here, sizeof(here)))
+		differ = 1; /* too short for having it in front */
+	a = (const __u16 *)&here;
+	for (unsigned i = 0; i < sizeof(here) / sizeof(*a); i++)
+		differ |= a[i] ^ b[i];
+	if (!differ)
+		return true;
+	return !bpf_skb_change_head(skb, sizeof(*wire), 0) && !bpf_skb_store_bytes(skb, 0, wire, sizeof(*wire), 0);
+}
+
 SEC("tc")
 int tc_uplink_ingress(struct __sk_buff *skb)
 {
 	const struct vl_settings *set = settings_get();
 	struct destination to;
+	struct ethhdr wire;
 
 	if (skb->mark == VL_MARK_FROM_GUEST) {
 		skb->mark = 0;
@@ -108,6 +130,12 @@ int tc_uplink_ingress(struct __sk_buff *skb)
 	}
 	if (!set || !(set->flags & VL_SETTINGS_READY))
 		return TC_ACT_UNSPEC;
+	if (bpf_skb_load_bytes_relative(skb, 0, &wire, sizeof(wire), BPF_HDR_START_MAC) || !(wire.h_dest[0] & 1))
+		return TC_ACT_UNSPEC;
+	if (!restore_mac_header(skb, &wire)) {
+		count(VL_TC_REDIRECT_FAILED);
+		return TC_ACT_UNSPEC;
+	}
 	skb_pull_headers(skb);
 	if (!skb_destination(skb, &to) || !to.multicast)
 		return TC_ACT_UNSPEC;

@@ -15,11 +15,12 @@
 #define CONTROL_QUEUE_LIST "queue.list"	  /* {} -> array of queue pairs */
 #define CONTROL_QUEUE_SET "queue.set"	  /* {port, pair, cpu and/or busy-poll-us} -> queue pair */
 #define CONTROL_WORKER_LIST "worker.list" /* {} -> array */
+#define CONTROL_WORKER_SET "worker.set"	  /* {policy and/or per-port and/or pin} -> status; queue pairs move at once, without loss */
 #define CONTROL_UPLINK_LIST "uplink.list" /* {} -> array */
 #define CONTROL_COUNTERS "counters"	  /* {drops: bool} -> {ports: {NAME: {counter: n}}, workers: {..}, uplinks: {..}} */
 
 /* JSON-RPC error codes beside the standard ones: the call was understood and refused; data.errno names why. */
 #define CONTROL_ERROR_REFUSED (-32000)
-#define CONTROL_LINE_MAX (1024 * 1024) /* bytes of one request or response line */
+#define CONTROL_LINE_MAX (1024 * 1024) /* bytes of one request line */
 
 #endif

@@ -14,13 +14,13 @@
 #include <linux/types.h>
 #endif
 
-#define VL_FLOW_DEPTH 128     /* bytes of a frame that may decide its flow: what the engine holds as a private head */
-#define VL_FLOW_EXTENSIONS 6  /* IPv6 extension headers walked; a frame with more hashes without ports */
-#define VL_FLOW_VLAN_TAGS 2
+#define VL_FLOW_DEPTH	   128 /* bytes of a frame that may decide its flow: what the engine holds as a private head */
+#define VL_FLOW_EXTENSIONS 6   /* IPv6 extension headers walked; a frame with more hashes without ports */
+#define VL_FLOW_VLAN_TAGS  2
 
 #ifdef __bpf__
 /* Packet memory: the program's loads may be unaligned, and the verifier wants them whole. */
-#define vl_flow_inline static __attribute__((always_inline)) inline
+#define vl_flow_inline	  static __attribute__((always_inline)) inline
 #define vl_flow_load16(p) (*(const __u16 *)(p))
 #define vl_flow_load32(p) (*(const __u32 *)(p))
 #else
@@ -64,18 +64,22 @@ vl_flow_inline __u32 vl_flow_mix(__u32 h)
 /* Mixes each end by itself and adds the ends, which makes the result blind to direction. */
 vl_flow_inline __u32 vl_flow_hash(const struct vl_flow *f)
 {
-	__u32 a = vl_flow_mix(f->source[0] ^ vl_flow_mix(f->source[1] ^ vl_flow_mix(f->source[2] ^ vl_flow_mix(f->source[3] ^ f->source_port))));
-	__u32 b = vl_flow_mix(f->destination[0] ^
-			      vl_flow_mix(f->destination[1] ^ vl_flow_mix(f->destination[2] ^ vl_flow_mix(f->destination[3] ^ f->destination_port))));
+	__u32 a = vl_flow_mix(
+		f->source[0] ^
+		vl_flow_mix(f->source[1] ^ vl_flow_mix(f->source[2] ^ vl_flow_mix(f->source[3] ^ f->source_port))));
+	__u32 b = vl_flow_mix(
+		f->destination[0] ^
+		vl_flow_mix(f->destination[1] ^
+			    vl_flow_mix(f->destination[2] ^ vl_flow_mix(f->destination[3] ^ f->destination_port))));
 
 	return vl_flow_mix(a + b + f->protocol);
 }
 
 /* EtherTypes and IP protocols as they stand in a frame. */
-#define VL_BE16(v) ((__u16)(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ((v) << 8 & 0xff00) | ((v) >> 8 & 0xff) : (v)))
-#define VL_ETHERTYPE_IPV4 VL_BE16(0x0800)
-#define VL_ETHERTYPE_IPV6 VL_BE16(0x86dd)
-#define VL_ETHERTYPE_VLAN VL_BE16(0x8100)
+#define VL_BE16(v)		  ((__u16)(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ((v) << 8 & 0xff00) | ((v) >> 8 & 0xff) : (v)))
+#define VL_ETHERTYPE_IPV4	  VL_BE16(0x0800)
+#define VL_ETHERTYPE_IPV6	  VL_BE16(0x86dd)
+#define VL_ETHERTYPE_VLAN	  VL_BE16(0x8100)
 #define VL_ETHERTYPE_SERVICE_VLAN VL_BE16(0x88a8)
 enum vl_flow_protocol {
 	VL_FLOW_HOP_BY_HOP = 0,

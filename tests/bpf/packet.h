@@ -58,7 +58,8 @@ static inline void packet_tag(struct packet *p, uint16_t protocol, uint16_t tci)
 }
 
 /* @options: bytes, a multiple of 4. @fragment: flags and offset. Writes the EtherType too. */
-static inline void packet_ipv4(struct packet *p, uint32_t from, uint32_t to, uint8_t protocol, uint32_t options, uint16_t fragment)
+static inline void packet_ipv4(struct packet *p, uint32_t from, uint32_t to, uint8_t protocol, uint32_t options,
+			       uint16_t fragment)
 {
 	packet_u16(p, 0x0800);
 	packet_u8(p, (uint8_t)(0x40 | (20 + options) / 4));

@@ -149,14 +149,16 @@ static int setup(void **state)
 	assert_non_null(f);
 	/* The first has a dot in its name, which bpffs does not know. */
 	snprintf(f->uplink, sizeof(f->uplink), "vt%d%c%d", getpid() % 1000000, count ? '-' : '.', count);
-	snprintf(f->directory, sizeof(f->directory), "%s/vt%d%c%d", BPF_PIN_ROOT, getpid() % 1000000, count ? '-' : ':', count);
+	snprintf(f->directory, sizeof(f->directory), "%s/vt%d%c%d", BPF_PIN_ROOT, getpid() % 1000000, count ? '-' : ':',
+		 count);
 	count++;
-	assert_int_equal(shell(f,
-			       "ip link add %s up numtxqueues 4 numrxqueues 4 type veth peer name wire numtxqueues 4 numrxqueues 4 && ip link set wire up"
-			       " && ip link add hl numtxqueues 2 numrxqueues 2 up type veth peer name hle numtxqueues 2 numrxqueues 2 && ip link set hle up"
-			       " && ethtool -K hl txvlan off >/dev/null",
-			       f->uplink),
-			 0);
+	assert_int_equal(
+		shell(f,
+		      "ip link add %s up numtxqueues 4 numrxqueues 4 type veth peer name wire numtxqueues 4 numrxqueues 4 && ip link set wire up"
+		      " && ip link add hl numtxqueues 2 numrxqueues 2 up type veth peer name hle numtxqueues 2 numrxqueues 2 && ip link set hle up"
+		      " && ethtool -K hl txvlan off >/dev/null",
+		      f->uplink),
+		0);
 	f->ifindex = if_nametoindex(f->uplink);
 	*state = f;
 	return 0;
@@ -166,7 +168,8 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
-	shell(f, "ip link del %s; ip link del hl; [ ! -e %s ] || find %s -type f -delete; find %s -depth -type d -exec rmdir {} + 2>/dev/null; rmdir %s 2>/dev/null",
+	shell(f,
+	      "ip link del %s; ip link del hl; [ ! -e %s ] || find %s -type f -delete; find %s -depth -type d -exec rmdir {} + 2>/dev/null; rmdir %s 2>/dev/null",
 	      f->uplink, f->directory, f->directory, f->directory, BPF_PIN_ROOT);
 	free(f);
 	return 0;
@@ -186,7 +189,8 @@ static void opens_attaches_leaves_no_trace(void **state)
 		assert_int_equal(xdp_on(f->ifindex), 0);
 		attach(f, set, modes[i]);
 		expect_attached(f);
-		assert_int_equal(shell(f, "ip link show dev %s | grep -q xdpgeneric", f->uplink), modes[i] == LANE_MODE_GENERIC ? 0 : 1);
+		assert_int_equal(shell(f, "ip link show dev %s | grep -q xdpgeneric", f->uplink),
+				 modes[i] == LANE_MODE_GENERIC ? 0 : 1);
 		bpf_set_close(set);
 		expect_no_trace(f);
 	}
@@ -219,14 +223,24 @@ static void maps_read_back(void **state)
 	bpf_set_flow_steering(set, 3)[17] = 1;
 	bpf_set_settings(set, -1)->flood_worker = 6;
 	/* As an operator sees it: field names, and what was stored through mmap(). */
-	assert_int_equal(shell(f, "bpftool -j map dump pinned %s/queue_affinity | grep -q '\"worker\":2,\"generation\":9'", f->directory), 0);
-	assert_int_equal(shell(f, "bpftool -j map dump pinned %s/ports | grep -q '\"vlan\":7'", f->directory), 0);
-	assert_int_equal(shell(f, "bpftool -j map dump pinned %s/flow_steering | grep -q '\"key\":3,\"value\":{\"queue_pair\":\\[\\(0,\\)\\{17\\}1,0,'",
+	assert_int_equal(shell(f,
+			       "bpftool -j map dump pinned %s/queue_affinity | grep -q '\"worker\":2,\"generation\":9'",
 			       f->directory),
 			 0);
-	assert_int_equal(shell(f, "bpftool -j map dump pinned %s/settings | grep -q '\"flood_worker\":6'", f->directory), 0);
+	assert_int_equal(shell(f, "bpftool -j map dump pinned %s/ports | grep -q '\"vlan\":7'", f->directory), 0);
+	assert_int_equal(
+		shell(f,
+		      "bpftool -j map dump pinned %s/flow_steering | grep -q '\"key\":3,\"value\":{\"queue_pair\":\\[\\(0,\\)\\{17\\}1,0,'",
+		      f->directory),
+		0);
+	assert_int_equal(
+		shell(f, "bpftool -j map dump pinned %s/settings | grep -q '\"flood_worker\":6'", f->directory), 0);
 	/* And the other way: an edit. */
-	assert_int_equal(shell(f, "bpftool map update pinned %s/queue_affinity key 3 0 0 0 1 0 0 0 value 8 0 0 0 1 0 0 0 2 0 0 0 9 0 0 0", f->directory), 0);
+	assert_int_equal(
+		shell(f,
+		      "bpftool map update pinned %s/queue_affinity key 3 0 0 0 1 0 0 0 value 8 0 0 0 1 0 0 0 2 0 0 0 9 0 0 0",
+		      f->directory),
+		0);
 	assert_int_equal(bpf_set_affinity_get(set, &pair, &back), 0);
 	assert_int_equal(back.cpu, 8);
 	assert_int_equal(bpf_set_affinity_delete(set, &pair), 0);
@@ -354,7 +368,8 @@ static void operator_load_is_adopted_and_stays(void **state)
 	assert_int_equal(xdp_on(f->ifindex), xdp);
 	assert_int_equal(bpf_set_port_put(set, &port, &value), 0);
 	bpf_set_settings(set, -1)->flags |= VL_SETTINGS_READY;
-	assert_int_not_equal(shell(f, "scripts/load-with-bpftool.sh --unload %s 2>/dev/null", f->uplink), 0); /* not under a running daemon */
+	assert_int_not_equal(shell(f, "scripts/load-with-bpftool.sh --unload %s 2>/dev/null", f->uplink),
+			     0); /* not under a running daemon */
 	if (bpf_set_attach_host_link(set, 0, if_nametoindex("hl"), if_nametoindex("hle"), 2, &f->error))
 		fail_msg("%s", f->error.text);
 	bpf_set_close(set);
@@ -374,8 +389,9 @@ static void operator_load_without_attachment(void **state)
 	struct fixture *f = *state;
 	struct bpf_set *set;
 
-	assert_int_equal(shell(f, "mkdir -p %s && bpftool prog loadall build/bpf/xdp_steer.bpf.o %s/progs pinmaps %s", f->directory, f->directory,
-			       f->directory), 0);
+	assert_int_equal(shell(f, "mkdir -p %s && bpftool prog loadall build/bpf/xdp_steer.bpf.o %s/progs pinmaps %s",
+			       f->directory, f->directory, f->directory),
+			 0);
 	set = open_set(f);
 	assert_true(bpf_set_adopted(set));
 	attach(f, set, LANE_MODE_AUTO);
@@ -426,7 +442,8 @@ static void crashed_daemon_is_adopted(void **state)
 	assert_true(bpf_set_adopted(set));
 	assert_int_equal(bpf_set_settings(set, -1)->flags & VL_SETTINGS_READY, 0);
 	assert_int_equal(bpf_set_settings(set, -1)->host_link_ifindex[1], 0);
-	assert_int_equal(shell(f, "bpftool -j map dump pinned %s/ports | grep -q vlan", f->directory), 1); /* its ports are gone with it */
+	assert_int_equal(shell(f, "bpftool -j map dump pinned %s/ports | grep -q vlan", f->directory),
+			 1); /* its ports are gone with it */
 	attach(f, set, LANE_MODE_AUTO);
 	assert_int_equal(xdp_on(f->ifindex), xdp);
 	bpf_set_close(set);
@@ -473,9 +490,11 @@ static void crash_and_another_device(void **state)
 	struct bpf_set *set;
 
 	crash(f, LANE_MODE_AUTO);
-	assert_int_equal(shell(f, "ip link del %s && ip link add %s up numtxqueues 4 numrxqueues 4 type veth peer name wire numtxqueues 4 numrxqueues 4",
-			       f->uplink, f->uplink),
-			 0);
+	assert_int_equal(
+		shell(f,
+		      "ip link del %s && ip link add %s up numtxqueues 4 numrxqueues 4 type veth peer name wire numtxqueues 4 numrxqueues 4",
+		      f->uplink, f->uplink),
+		0);
 	f->ifindex = if_nametoindex(f->uplink);
 	set = open_set(f);
 	assert_true(bpf_set_adopted(set));
@@ -492,7 +511,9 @@ static void load_that_was_cut_off(void **state)
 	struct bpf_set *set;
 
 	crash(f, LANE_MODE_AUTO);
-	assert_int_equal(shell(f, "ip link set dev %s xdp off && tc qdisc del dev %s clsact && rm %s/lanes", f->uplink, f->uplink, f->directory), 0);
+	assert_int_equal(shell(f, "ip link set dev %s xdp off && tc qdisc del dev %s clsact && rm %s/lanes", f->uplink,
+			       f->uplink, f->directory),
+			 0);
 	set = open_set(f);
 	assert_false(bpf_set_adopted(set));
 	attach(f, set, LANE_MODE_AUTO);
@@ -506,9 +527,11 @@ static void incompatible_pins_are_named(void **state)
 	struct fixture *f = *state;
 
 	crash(f, LANE_MODE_AUTO);
-	assert_int_equal(shell(f, "rm %s/ports && bpftool map create %s/ports type hash key 8 value 12 entries 4096 name ports flags 1", f->directory,
-			       f->directory),
-			 0);
+	assert_int_equal(
+		shell(f,
+		      "rm %s/ports && bpftool map create %s/ports type hash key 8 value 12 entries 4096 name ports flags 1",
+		      f->directory, f->directory),
+		0);
 	assert_null(bpf_set_open(f->uplink, f->ifindex, &f->error));
 	assert_int_equal(f->error.code, -EEXIST);
 	assert_non_null(strstr(f->error.text, "ports"));
@@ -546,7 +569,9 @@ static void other_abi_version_is_named(void **state)
 static void host_link(void **state)
 {
 	static const struct bpf_insn tags_with_100[] = {
-		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_2, .imm = 0x0081 }, /* 0x8100 in network byte order */
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K,
+		  .dst_reg = BPF_REG_2,
+		  .imm = 0x0081 }, /* 0x8100 in network byte order */
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_3, .imm = 100 },
 		{ .code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_skb_vlan_push },
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = TC_ACT_UNSPEC },
@@ -580,9 +605,12 @@ static void host_link(void **state)
 	own->flags |= VL_SETTINGS_READY;
 	bpf_set_settings(set, -1)->flags |= VL_SETTINGS_READY;
 	assert_int_equal(bpf_tc_attach(&hook, &opts), 0);
-	assert_int_equal(shell(f, "ip address add 192.0.2.1/24 dev %s; ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:01 dev %s;"
-				  "echo x | timeout 5 bash -c 'cat >/dev/udp/192.0.2.2/9'", f->uplink, f->uplink),
-			 0);
+	assert_int_equal(
+		shell(f,
+		      "ip address add 192.0.2.1/24 dev %s; ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:01 dev %s;"
+		      "echo x | timeout 5 bash -c 'cat >/dev/udp/192.0.2.2/9'",
+		      f->uplink, f->uplink),
+		0);
 	for (int i = 0; i < 10000 && !counters[VL_XDP_NO_LANE] && !counters[VL_XDP_HOST_LINK_UNKNOWN]; i++) {
 		usleep(1000);
 		assert_int_equal(bpf_set_counters(set, counters), 0);
@@ -713,7 +741,8 @@ int main(void)
 	libbpf_set_print(NULL);
 	if (getenv("DEBUG"))
 		log_set_level(LOG_LEVEL_DEBUG);
-	if (unshare(CLONE_NEWNET) || system("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 && ip link set lo up")) {
+	if (unshare(CLONE_NEWNET) ||
+	    system("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 && ip link set lo up")) {
 		fprintf(stderr, "test_bpf_loader: cannot make a network namespace\n");
 		return 1;
 	}

@@ -26,14 +26,16 @@
 #include "xdp_steer.skel.h"
 
 #define WORKERS 4
-#define QUEUES 4
-#define PORT 17
-#define DEVICE "vhlsteer0"
+#define QUEUES	4
+#define PORT	17
+#define DEVICE	"vhlsteer0"
 
-static const uint8_t guest[6] = { 0x52, 0x54, 0, 0, 0, 1 }, trunk[6] = { 0x52, 0x54, 0, 0, 0, 2 }, down[6] = { 0x52, 0x54, 0, 0, 0, 3 },
-		     stranger[6] = { 0x52, 0x54, 0, 0, 0, 9 }, peer[6] = { 0x52, 0x54, 0, 0, 1, 1 }, broadcast[6] = { 255, 255, 255, 255, 255, 255 },
+static const uint8_t guest[6] = { 0x52, 0x54, 0, 0, 0, 1 }, trunk[6] = { 0x52, 0x54, 0, 0, 0, 2 },
+		     down[6] = { 0x52, 0x54, 0, 0, 0, 3 }, stranger[6] = { 0x52, 0x54, 0, 0, 0, 9 },
+		     peer[6] = { 0x52, 0x54, 0, 0, 1, 1 }, broadcast[6] = { 255, 255, 255, 255, 255, 255 },
 		     multicast[6] = { 1, 0, 0x5e, 0, 0, 1 };
-static const uint8_t ip6_a[16] = { 0xfd, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 }, ip6_b[16] = { 0xfd, 0, 0, 0, 99, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13 };
+static const uint8_t ip6_a[16] = { 0xfd, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 },
+		     ip6_b[16] = { 0xfd, 0, 0, 0, 99, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13 };
 
 struct fixture {
 	struct xdp_steer *skeleton;
@@ -54,7 +56,8 @@ static void put_settings(struct fixture *f)
 	put(bpf_map__fd(f->skeleton->maps.settings), &zero, &f->settings);
 }
 
-static void put_port(struct fixture *f, const uint8_t *mac, uint16_t vlan, uint32_t port, uint32_t flags, uint32_t queue_pairs)
+static void put_port(struct fixture *f, const uint8_t *mac, uint16_t vlan, uint32_t port, uint32_t flags,
+		     uint32_t queue_pairs)
 {
 	struct vl_port_key key = { .vlan = vlan };
 	struct vl_port_value value = { .port = port, .flags = flags, .queue_pairs = queue_pairs };
@@ -115,8 +118,9 @@ static int run_on(struct fixture *f, const struct packet *p, uint32_t ifindex, u
 {
 	struct xdp_md context = { .data_end = p->length, .ingress_ifindex = ifindex, .rx_queue_index = queue };
 	uint8_t out[PACKET_MAX];
-	DECLARE_LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = p->data, .data_size_in = p->length, .data_out = out, .data_size_out = sizeof(out),
-			    .ctx_in = ifindex ? &context : NULL, .ctx_size_in = ifindex ? sizeof(context) : 0, .repeat = 1);
+	DECLARE_LIBBPF_OPTS(bpf_test_run_opts, opts, .data_in = p->data, .data_size_in = p->length, .data_out = out,
+			    .data_size_out = sizeof(out), .ctx_in = ifindex ? &context : NULL,
+			    .ctx_size_in = ifindex ? sizeof(context) : 0, .repeat = 1);
 
 	assert_int_equal(bpf_prog_test_run_opts(f->program, &opts), 0);
 	assert_int_equal(opts.data_size_out, p->length);
@@ -152,9 +156,11 @@ static int setup(void **state)
 	f->lanes = bpf_map__fd(f->skeleton->maps.lanes);
 	f->socket = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
 	assert_true(f->socket >= 0);
-	f->settings = (struct vl_settings){
-		.abi = VL_ABI_VERSION, .flags = VL_SETTINGS_READY, .workers = WORKERS, .device_queues = QUEUES, .flood_worker = 3
-	};
+	f->settings = (struct vl_settings){ .abi = VL_ABI_VERSION,
+					    .flags = VL_SETTINGS_READY,
+					    .workers = WORKERS,
+					    .device_queues = QUEUES,
+					    .flood_worker = 3 };
 	put_settings(f);
 	put_port(f, guest, VL_VLAN_NONE, PORT, 0, 1);
 	put_affinity(f, PORT, 0, 2);
@@ -231,7 +237,8 @@ static void vlans(void **state)
 	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
 	tagged(&p, guest, 0x88a8, 100, true); /* QinQ: the outer tag counts */
 	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
-	for (uint32_t worker = 0; worker < WORKERS; worker++) /* another VLAN's frames reach nobody, whoever has lanes */
+	for (uint32_t worker = 0; worker < WORKERS;
+	     worker++) /* another VLAN's frames reach nobody, whoever has lanes */
 		fill_lane(f, 0, worker);
 	tagged(&p, guest, 0x8100, 101, false);
 	expect(f, &p, XDP_PASS, VL_XDP_TO_STACK);
@@ -347,7 +354,8 @@ static void each_device_queue_has_its_lanes(void **state)
 
 	udp(&p, guest);
 	assert_int_not_equal(ifindex, 0);
-	assert_int_equal(bpf_xdp_attach((int)ifindex, f->program, XDP_FLAGS_DRV_MODE, NULL), 0); /* registers its receive queues */
+	assert_int_equal(bpf_xdp_attach((int)ifindex, f->program, XDP_FLAGS_DRV_MODE, NULL),
+			 0); /* registers its receive queues */
 	for (uint32_t queue = 0; queue < QUEUES; queue++) {
 		for (uint32_t filled = 0; filled < QUEUES; filled++) {
 			only_lane(f, filled, 2);
@@ -388,8 +396,11 @@ static void expect_flow(struct fixture *f, const struct packet *p, const struct 
 
 static struct vl_flow flow4(uint32_t protocol, uint16_t from, uint16_t to)
 {
-	return (struct vl_flow){ .source = { htonl(0x0a000001) }, .destination = { htonl(0x0a000002) }, .source_port = htons(from),
-				 .destination_port = htons(to), .protocol = protocol };
+	return (struct vl_flow){ .source = { htonl(0x0a000001) },
+				 .destination = { htonl(0x0a000002) },
+				 .source_port = htons(from),
+				 .destination_port = htons(to),
+				 .protocol = protocol };
 }
 
 static struct vl_flow flow6(uint32_t protocol, uint16_t from, uint16_t to)
@@ -627,13 +638,26 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		TEST(known_unicast),	TEST(for_the_stack),   TEST(vlans),
-		TEST(priority_tag_is_untagged), TEST(trunk_takes_any_vlan), TEST(port_down),
-		TEST(not_ready),	TEST(host_link),       TEST(affinity_without_a_worker),
-		TEST(each_device_queue_has_its_lanes), TEST(ipv4_flows), TEST(ipv4_fragments),
-		TEST(ipv4_malformed),	TEST(ipv6_flows),      TEST(other_protocols),
-		TEST(truncated),	TEST(random_frames),   TEST(hash_is_blind_to_direction_only),
-		TEST(hash_spreads),	TEST(queue_spread),
+		TEST(known_unicast),
+		TEST(for_the_stack),
+		TEST(vlans),
+		TEST(priority_tag_is_untagged),
+		TEST(trunk_takes_any_vlan),
+		TEST(port_down),
+		TEST(not_ready),
+		TEST(host_link),
+		TEST(affinity_without_a_worker),
+		TEST(each_device_queue_has_its_lanes),
+		TEST(ipv4_flows),
+		TEST(ipv4_fragments),
+		TEST(ipv4_malformed),
+		TEST(ipv6_flows),
+		TEST(other_protocols),
+		TEST(truncated),
+		TEST(random_frames),
+		TEST(hash_is_blind_to_direction_only),
+		TEST(hash_spreads),
+		TEST(queue_spread),
 #undef TEST
 	};
 
@@ -642,8 +666,10 @@ int main(void)
 		return 1;
 	}
 	/* A network of its own: nothing to clean up. */
-	if (unshare(CLONE_NEWNET) || system("ip link add " DEVICE " numrxqueues 4 numtxqueues 4 up type veth peer name vhlsteer1 numrxqueues 4 numtxqueues 4 &&"
-					    " ip link set vhlsteer1 up")) {
+	if (unshare(CLONE_NEWNET) ||
+	    system("ip link add " DEVICE
+		   " numrxqueues 4 numtxqueues 4 up type veth peer name vhlsteer1 numrxqueues 4 numtxqueues 4 &&"
+		   " ip link set vhlsteer1 up")) {
 		fprintf(stderr, "test_steer: cannot make a network namespace with a veth pair\n");
 		return 1;
 	}

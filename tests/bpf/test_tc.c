@@ -35,9 +35,9 @@
 #include "xdp_steer.skel.h"
 
 #define ETHERTYPE_TEST 0x88b5 /* IEEE 802: local experimental */
-#define PATIENCE_MS 20000     /* only stops a hang */
-#define TC_ACT_UNSPEC (-1)
-#define TC_ACT_SHOT 2
+#define PATIENCE_MS    20000  /* only stops a hang */
+#define TC_ACT_UNSPEC  (-1)
+#define TC_ACT_SHOT    2
 #ifndef SO_RCVMARK
 #define SO_RCVMARK 75
 #endif
@@ -45,8 +45,9 @@
 enum place { WIRE, UPLINK, ENGINE, PLACE_COUNT };
 static const char *const place_devices[PLACE_COUNT] = { "wire0", "up0", "hl0e" };
 
-static const uint8_t guest[6] = { 0x52, 0x54, 0, 0, 0, 1 }, stranger[6] = { 0x52, 0x54, 0, 0, 0, 9 }, peer[6] = { 0x52, 0x54, 0, 0, 1, 1 },
-		     host[6] = { 0x52, 0x54, 0, 0, 0xaa, 1 }, broadcast[6] = { 255, 255, 255, 255, 255, 255 };
+static const uint8_t guest[6] = { 0x52, 0x54, 0, 0, 0, 1 }, stranger[6] = { 0x52, 0x54, 0, 0, 0, 9 },
+		     peer[6] = { 0x52, 0x54, 0, 0, 1, 1 }, host[6] = { 0x52, 0x54, 0, 0, 0xaa, 1 },
+		     broadcast[6] = { 255, 255, 255, 255, 255, 255 };
 
 struct fixture {
 	struct tc_host *skeleton;
@@ -94,7 +95,8 @@ static uint64_t counter(struct fixture *f, uint32_t reason)
 
 static void attach_fd(const char *device, enum bpf_tc_attach_point point, int program, uint32_t priority)
 {
-	DECLARE_LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)if_nametoindex(device), .attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS);
+	DECLARE_LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)if_nametoindex(device),
+			    .attach_point = BPF_TC_INGRESS | BPF_TC_EGRESS);
 	DECLARE_LIBBPF_OPTS(bpf_tc_opts, opts, .prog_fd = program, .priority = priority, .handle = 1);
 	int r = bpf_tc_hook_create(&hook);
 
@@ -140,7 +142,9 @@ static void attach_foreign(const struct bpf_insn *instructions, size_t count, ui
 
 static int open_tap(const char *device)
 {
-	struct sockaddr_ll at = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = (int)if_nametoindex(device) };
+	struct sockaddr_ll at = { .sll_family = AF_PACKET,
+				  .sll_protocol = htons(ETH_P_ALL),
+				  .sll_ifindex = (int)if_nametoindex(device) };
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL)), on = 1;
 
 	assert_true(fd >= 0);
@@ -154,16 +158,19 @@ static int setup(void **state)
 	struct fixture *f = calloc(1, sizeof(*f));
 
 	assert_non_null(f);
-	assert_int_equal(system("ip link add up0 numtxqueues 4 numrxqueues 4 address 52:54:00:00:aa:01 type veth peer name wire0 numtxqueues 4 numrxqueues 4"
-				" && ip link add hl0 numtxqueues 4 numrxqueues 4 type veth peer name hl0e numtxqueues 4 numrxqueues 4"
-				" && ethtool -K hl0 txvlan off >/dev/null"
-				" && for d in up0 wire0 hl0 hl0e; do ip link set $d up; done && ip address add 192.0.2.1/24 dev up0"),
-			 0);
+	assert_int_equal(
+		system("ip link add up0 numtxqueues 4 numrxqueues 4 address 52:54:00:00:aa:01 type veth peer name wire0 numtxqueues 4 numrxqueues 4"
+		       " && ip link add hl0 numtxqueues 4 numrxqueues 4 type veth peer name hl0e numtxqueues 4 numrxqueues 4"
+		       " && ethtool -K hl0 txvlan off >/dev/null"
+		       " && for d in up0 wire0 hl0 hl0e; do ip link set $d up; done && ip address add 192.0.2.1/24 dev up0"),
+		0);
 	f->skeleton = tc_host__open_and_load();
 	assert_non_null(f->skeleton);
-	f->settings = (struct vl_settings){
-		.abi = VL_ABI_VERSION, .flags = VL_SETTINGS_READY, .workers = 4, .uplink_ifindex = if_nametoindex("up0"), .host_link_node = 1
-	};
+	f->settings = (struct vl_settings){ .abi = VL_ABI_VERSION,
+					    .flags = VL_SETTINGS_READY,
+					    .workers = 4,
+					    .uplink_ifindex = if_nametoindex("up0"),
+					    .host_link_node = 1 };
 	f->settings.host_link_ifindex[1] = if_nametoindex("hl0");
 	f->settings.host_link_queues[1] = 4;
 	put_settings(f);
@@ -217,7 +224,11 @@ static uint8_t next_at(struct fixture *f, enum place at, int *vlan)
 		uint8_t data[256], control[256];
 		struct iovec io = { data, sizeof(data) };
 		struct sockaddr_ll from;
-		struct msghdr message = { .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &io, .msg_iovlen = 1, .msg_control = control,
+		struct msghdr message = { .msg_name = &from,
+					  .msg_namelen = sizeof(from),
+					  .msg_iov = &io,
+					  .msg_iovlen = 1,
+					  .msg_control = control,
 					  .msg_controllen = sizeof(control) };
 		ssize_t length = recvmsg(f->sockets[at], &message, 0);
 
@@ -232,7 +243,8 @@ static uint8_t next_at(struct fixture *f, enum place at, int *vlan)
 			if (aux.tp_status & TP_STATUS_VLAN_VALID)
 				*vlan = aux.tp_vlan_tci & 0xfff;
 		}
-		if (from.sll_pkttype == PACKET_OUTGOING || length < 16 || data[12] != ETHERTYPE_TEST >> 8 || data[13] != (ETHERTYPE_TEST & 0xff))
+		if (from.sll_pkttype == PACKET_OUTGOING || length < 16 || data[12] != ETHERTYPE_TEST >> 8 ||
+		    data[13] != (ETHERTYPE_TEST & 0xff))
 			continue;
 		return data[14];
 	}
@@ -359,12 +371,16 @@ static void guest_to_host(void **state)
 static void guest_to_socket(void **state)
 {
 	struct fixture *f = *state;
-	struct sockaddr_in here = { .sin_family = AF_INET, .sin_port = htons(4242), .sin_addr.s_addr = htonl(0xc0000201) };
+	struct sockaddr_in here = { .sin_family = AF_INET,
+				    .sin_port = htons(4242),
+				    .sin_addr.s_addr = htonl(0xc0000201) };
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), on = 1;
 	struct pollfd wait = { .fd = fd, .events = POLLIN };
 	uint8_t control[256], data[64];
 	struct iovec io = { data, sizeof(data) };
-	struct msghdr message = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct msghdr message = {
+		.msg_iov = &io, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)
+	};
 	struct packet p;
 	uint32_t sum = 0, mark = 0;
 
@@ -459,17 +475,21 @@ static void queue_of_worker(void **state)
 	static const char *const shared[] = { "ports", "queue_affinity", "flow_steering", "counters" };
 	struct fixture *f = *state;
 	struct xdp_steer *xdp = xdp_steer__open();
-	struct vl_settings settings = { .flags = VL_SETTINGS_READY | VL_SETTINGS_HOST_LINK, .workers = 4, .device_queues = 4 };
-	int affinity = bpf_map__fd(f->skeleton->maps.queue_affinity), steering = bpf_map__fd(f->skeleton->maps.flow_steering);
+	struct vl_settings settings = { .flags = VL_SETTINGS_READY | VL_SETTINGS_HOST_LINK,
+					.workers = 4,
+					.device_queues = 4 };
+	int affinity = bpf_map__fd(f->skeleton->maps.queue_affinity),
+	    steering = bpf_map__fd(f->skeleton->maps.flow_steering);
 	int xsk = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0), ifindex = (int)if_nametoindex("hl0e");
 	struct packet p;
 	uint32_t zero = 0, hash;
 
 	assert_non_null(xdp);
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(bpf_map__reuse_fd(bpf_object__find_map_by_name(xdp->obj, shared[i]),
-						   bpf_map__fd(bpf_object__find_map_by_name(f->skeleton->obj, shared[i]))),
-				 0);
+		assert_int_equal(
+			bpf_map__reuse_fd(bpf_object__find_map_by_name(xdp->obj, shared[i]),
+					  bpf_map__fd(bpf_object__find_map_by_name(f->skeleton->obj, shared[i]))),
+			0);
 	assert_int_equal(xdp_steer__load(xdp), 0);
 	assert_int_equal(bpf_map_update_elem(bpf_map__fd(xdp->maps.settings), &zero, &settings, BPF_ANY), 0);
 	assert_int_equal(bpf_xdp_attach(ifindex, bpf_program__fd(xdp->progs.xdp_steer), XDP_FLAGS_DRV_MODE, NULL), 0);
@@ -489,7 +509,8 @@ static void queue_of_worker(void **state)
 		put_steering(steering, 5, hash, pair);
 		assert_int_equal(bpf_map_update_elem(bpf_map__fd(xdp->maps.lanes), &lane, &xsk, BPF_ANY), 0);
 		assert_int_equal(send(f->sockets[UPLINK], p.data, p.length, 0), p.length);
-		for (int i = 0; i < PATIENCE_MS && counter(f, VL_XDP_TO_LANE) + counter(f, VL_XDP_NO_LANE) == before; i++)
+		for (int i = 0; i < PATIENCE_MS && counter(f, VL_XDP_TO_LANE) + counter(f, VL_XDP_NO_LANE) == before;
+		     i++)
 			usleep(1000);
 		assert_int_equal(counter(f, VL_XDP_TO_LANE), before + 1);
 		assert_int_equal(bpf_map_delete_elem(bpf_map__fd(xdp->maps.lanes), &lane), 0);
@@ -502,9 +523,18 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		TEST(host_to_guest),   TEST(host_to_wire),	     TEST(host_to_guest_with_tag),    TEST(host_broadcast),
-		TEST(wire_broadcast),  TEST(guest_to_host),	     TEST(guest_to_socket),	      TEST(not_ready),
-		TEST(no_uplink),       TEST(node_without_host_link), TEST(foreign_filter_after_ours), TEST(queue_of_worker),
+		TEST(host_to_guest),
+		TEST(host_to_wire),
+		TEST(host_to_guest_with_tag),
+		TEST(host_broadcast),
+		TEST(wire_broadcast),
+		TEST(guest_to_host),
+		TEST(guest_to_socket),
+		TEST(not_ready),
+		TEST(no_uplink),
+		TEST(node_without_host_link),
+		TEST(foreign_filter_after_ours),
+		TEST(queue_of_worker),
 #undef TEST
 	};
 	cpu_set_t one;
@@ -519,7 +549,8 @@ int main(void)
 		if (CPU_ISSET(cpu, &one) && kept++)
 			CPU_CLR(cpu, &one);
 	sched_setaffinity(0, sizeof(one), &one);
-	if (unshare(CLONE_NEWNET) || system("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 && ip link set lo up")) {
+	if (unshare(CLONE_NEWNET) ||
+	    system("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 && ip link set lo up")) {
 		fprintf(stderr, "test_tc: cannot make a network namespace\n");
 		return 1;
 	}

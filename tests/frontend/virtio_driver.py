@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The driver's side of split virtqueues (virtio 1.2, 2.7) and of a network device on them, over vhost_frontend."""
 import os
+import select
 import struct
 import threading
 import time
 
 from vhost_frontend import (F_EVENT_IDX, F_INDIRECT, F_MRG_RXBUF, F_PROTOCOL, F_VERSION_1, Frontend, Memory, Request, TIMEOUT,
-                            eventfd_read, wait_readable)
+                            eventfd_read)
 
 NEXT, WRITE, INDIRECT = 1, 2, 4
 NO_INTERRUPT, NO_NOTIFY = 1, 1
@@ -208,19 +209,22 @@ class NetGuest:
         if self.rings[index].publish():
             self.kick(index)
 
-    def wait_used(self, index, deadline):
-        """True if something was used before the deadline. Sleeps on the call descriptor, without looking again on a timer:
+    def wait_used(self, indices, deadline):
+        """True if something was used before the deadline. Sleeps on the call descriptors without looking again on a timer:
         a call that never comes is a failure."""
-        ring = self.rings[index]
-        while not ring.want_call():
+        rings = [self.rings[i] for i in indices]
+        fds = [self.call_fds[i] for i in indices]
+        while not any([ring.want_call() for ring in rings]):
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            if self.call_fds[index] is None:
+            if None in fds:
                 time.sleep(0.001)
-            elif wait_readable(self.call_fds[index], left):
-                eventfd_read(self.call_fds[index])
-        ring.want_call(False)
+                continue
+            for fd in select.select(fds, [], [], left)[0]:
+                eventfd_read(fd)
+        for ring in rings:
+            ring.want_call(False)
         return True
 
     # --- to the guest
@@ -259,17 +263,22 @@ class NetGuest:
                 parts.clear()
                 return frame[self.header:]
 
-    def expect(self, count=1, pair=0, timeout=TIMEOUT, recycle=True):
-        """Exactly that many frames, waiting on calls."""
+    def expect(self, count=1, pair=None, timeout=TIMEOUT, recycle=True):
+        """That many frames, on one pair or on whichever they come, waiting on calls."""
         frames = []
+        pairs = range(self.pairs) if pair is None else [pair]
         deadline = time.monotonic() + timeout
-        while len(frames) < count:
-            frame = self.receive(pair, recycle)
-            if frame is not None:
-                frames.append(frame)
-            elif not self.wait_used(2 * pair, deadline):
+        while True:
+            for p in pairs:
+                while len(frames) < count:
+                    frame = self.receive(p, recycle)
+                    if frame is None:
+                        break
+                    frames.append(frame)
+            if len(frames) == count:
+                return frames
+            if not self.wait_used([2 * p for p in pairs], deadline):
                 raise AssertionError(f"{len(frames)} of {count} frames came within {timeout} s")
-        return frames
 
     # --- from the guest
 
@@ -288,7 +297,7 @@ class NetGuest:
         """Waits until the device has returned all that was sent."""
         deadline = time.monotonic() + timeout
         while self.reclaim(pair) or self.rings[2 * pair + 1].tokens:
-            if self.rings[2 * pair + 1].tokens and not self.wait_used(2 * pair + 1, deadline):
+            if self.rings[2 * pair + 1].tokens and not self.wait_used([2 * pair + 1], deadline):
                 raise AssertionError(f"{len(self.rings[2 * pair + 1].tokens)} chains not returned within {timeout} s")
 
     def send(self, frame, pair=0, cuts=(), publish=True, header=None, timeout=TIMEOUT):
@@ -300,7 +309,7 @@ class NetGuest:
         self.reclaim(pair)
         while not self.send_slots[pair] or len(ring.free) < (1 if self.indirect else pieces):
             self.publish(2 * pair + 1)
-            if not self.wait_used(2 * pair + 1, deadline):
+            if not self.wait_used([2 * pair + 1], deadline):
                 raise AssertionError("the device returns no sent buffers")
             self.reclaim(pair)
         at = self.send_slots[pair].pop()

@@ -89,7 +89,7 @@ class Lan:
         guest.wait_up()
         guest.address(f"{guest.ip}/24")
         if self.ipv6:
-            guest.run(f"ip addr add {self.ip6(11 + guest.number)}/64 dev eth0 nodad")
+            guest.run(f"ip addr add {self.ip6(11 + guest.number)}/64 dev eth0")
         if self.queues > 1:
             guest.run(f"ethtool -L eth0 combined {self.queues}")
         guest.run(f"( xfer serve {self.port} >/dev/null 2>&1 & )")

@@ -139,10 +139,10 @@ def test_queue_pairs_change_under_traffic(lan):
     for job in jobs:
         job.wait()
     guest.run("ethtool -L eth0 combined 1")
-    wait_for(lambda: len([p for p in lan.pairs(0) if p["active"]]) == 1, "one active queue pair")
+    wait_for(lambda: lan.port_of(0)["served_queue_pairs"] == 1, "one active queue pair")
     lan.push(lan.wire, guest, 4 * MEGABYTE)
     guest.run("ethtool -L eth0 combined 2")
-    wait_for(lambda: len([p for p in lan.pairs(0) if p["active"]]) == 2, "two active queue pairs")
+    wait_for(lambda: lan.port_of(0)["served_queue_pairs"] == 2, "two active queue pairs")
     lan.push(lan.wire, guest, 4 * MEGABYTE)
 
 

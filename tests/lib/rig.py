@@ -139,7 +139,7 @@ class Wire:
                  sh(f"ethtool -k {self.uplink}"),
                  sh(f"bpftool net show dev {self.uplink}"),
                  sh(f"ip -o link | grep -o 'vhl{self.ifindex}n[0-9]*e*' | sort -u", check=False),
-                 sh(f"find {BPFFS}/{self.uplink} 2>/dev/null", check=False)]
+                 sh(f"find {BPFFS}/{self.uplink} 2>/dev/null | sort", check=False)]
         for attribute in ("gro_flush_timeout", "napi_defer_hard_irqs", "threaded"):
             parts.append(sh(f"cat /sys/class/net/{self.uplink}/{attribute}", check=False))
         return "\n---\n".join(parts)

@@ -16,6 +16,8 @@ PAGES = 160  # 2 MB pages one instance needs: 256 MB and something for DPDK itse
 
 
 class Testpmd:
+    __test__ = False  # for pytest, which takes every Test* for tests
+
     def __init__(self, rig, sockets, macs, queues=1, ring=256, cores="0,1", main_core=1, ports=None, options="", forward="io",
                  tx_first=True):
         self.rig = rig

@@ -20,6 +20,7 @@ const struct command *const commands[] = {
 	&queue_list_command,
 	&queue_set_command,
 	&worker_list_command,
+	&worker_set_command,
 	&uplink_list_command,
 	&counters_command,
 	NULL,

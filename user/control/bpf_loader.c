@@ -23,7 +23,8 @@
 
 /* --- the libraries' own lines go to the debug log ------------------------------------------------------------------ */
 
-__attribute__((format(printf, 2, 0))) static void library_line(const char *library, const char *format, va_list arguments)
+__attribute__((format(printf, 2, 0))) static void library_line(const char *library, const char *format,
+							       va_list arguments)
 {
 	char text[512];
 
@@ -33,14 +34,16 @@ __attribute__((format(printf, 2, 0))) static void library_line(const char *libra
 		log_debug("%s: %s", library, text);
 }
 
-__attribute__((format(printf, 2, 0))) static int libbpf_line(enum libbpf_print_level level, const char *format, va_list arguments)
+__attribute__((format(printf, 2, 0))) static int libbpf_line(enum libbpf_print_level level, const char *format,
+							     va_list arguments)
 {
 	if (level != LIBBPF_DEBUG)
 		library_line("libbpf", format, arguments);
 	return 0;
 }
 
-__attribute__((format(printf, 2, 0))) static int libxdp_line(enum libxdp_print_level level, const char *format, va_list arguments)
+__attribute__((format(printf, 2, 0))) static int libxdp_line(enum libxdp_print_level level, const char *format,
+							     va_list arguments)
 {
 	library_line("libxdp", format, arguments);
 	return 0;
@@ -50,9 +53,10 @@ __attribute__((format(printf, 2, 0))) static int libxdp_line(enum libxdp_print_l
 
 static int explain_mismatch(const struct bpf_set *set, const char *what, struct error *error)
 {
-	return error_set(error, -EEXIST,
-			 "uplink %s: %s under %s do not fit this version; remove them with `load-with-bpftool.sh --unload %s`", set->uplink,
-			 what, BPF_PIN_ROOT, set->uplink);
+	return error_set(
+		error, -EEXIST,
+		"uplink %s: %s under %s do not fit this version; remove them with `load-with-bpftool.sh --unload %s`",
+		set->uplink, what, BPF_PIN_ROOT, set->uplink);
 }
 
 /* A pinned map must be what the object at hand declares. */
@@ -64,13 +68,16 @@ static int check_map(const struct bpf_set *set, const struct bpf_map *map, int f
 	int r = bpf_obj_get_info_by_fd(fd, &info, &size);
 
 	if (r)
-		return error_set(error, r, "uplink %s: cannot look at pinned map %s: %s; run as root", set->uplink, bpf_map__name(map), strerror(-r));
-	if (info.type == (uint32_t)bpf_map__type(map) && info.key_size == bpf_map__key_size(map) && info.value_size == bpf_map__value_size(map) &&
-	    info.max_entries == bpf_map__max_entries(map) && info.map_flags == bpf_map__map_flags(map))
+		return error_set(error, r, "uplink %s: cannot look at pinned map %s: %s; run as root", set->uplink,
+				 bpf_map__name(map), strerror(-r));
+	if (info.type == (uint32_t)bpf_map__type(map) && info.key_size == bpf_map__key_size(map) &&
+	    info.value_size == bpf_map__value_size(map) && info.max_entries == bpf_map__max_entries(map) &&
+	    info.map_flags == bpf_map__map_flags(map))
 		return 0;
-	snprintf(what, sizeof(what), "pinned map %s (type %u, key %u, value %u, %u entries; wanted type %u, key %u, value %u, %u entries)",
-		 bpf_map__name(map), info.type, info.key_size, info.value_size, info.max_entries, bpf_map__type(map), bpf_map__key_size(map),
-		 bpf_map__value_size(map), bpf_map__max_entries(map));
+	snprintf(what, sizeof(what),
+		 "pinned map %s (type %u, key %u, value %u, %u entries; wanted type %u, key %u, value %u, %u entries)",
+		 bpf_map__name(map), info.type, info.key_size, info.value_size, info.max_entries, bpf_map__type(map),
+		 bpf_map__key_size(map), bpf_map__value_size(map), bpf_map__max_entries(map));
 	return explain_mismatch(set, what, error);
 }
 
@@ -86,7 +93,8 @@ static int find_maps(struct bpf_set *set, const struct bpf_object *object, struc
 		if (set->maps[i] == -ENOENT)
 			continue;
 		if (set->maps[i] < 0)
-			return error_set(error, set->maps[i], "%s: cannot open the pinned map: %s; run as root", path, strerror(-set->maps[i]));
+			return error_set(error, set->maps[i], "%s: cannot open the pinned map: %s; run as root", path,
+					 strerror(-set->maps[i]));
 		r = check_map(set, bpf_object__find_map_by_name(object, set_map_names[i]), set->maps[i], error);
 		if (r)
 			return r;
@@ -122,10 +130,12 @@ static int map_memory(struct bpf_set *set, struct error *error)
 {
 	set->settings = set_map_memory(set->maps[SET_MAP_SETTINGS], sizeof(*set->settings));
 	if (set->settings)
-		set->flow_steering = set_map_memory(set->maps[SET_MAP_FLOW_STEERING], sizeof(uint32_t) * VL_PORTS_MAX * VL_FLOW_BUCKETS);
+		set->flow_steering = set_map_memory(set->maps[SET_MAP_FLOW_STEERING],
+						    sizeof(uint32_t) * VL_PORTS_MAX * VL_FLOW_BUCKETS);
 	if (!set->flow_steering)
-		return error_set(error, -errno, "uplink %s: cannot map the BPF arrays: %s; the kernel needs version 5.5 or newer", set->uplink,
-				 strerror(errno));
+		return error_set(error, -errno,
+				 "uplink %s: cannot map the BPF arrays: %s; the kernel needs version 5.5 or newer",
+				 set->uplink, strerror(errno));
 	return 0;
 }
 
@@ -133,9 +143,10 @@ static int map_memory(struct bpf_set *set, struct error *error)
 
 static int load_error(const struct bpf_set *set, const char *object, int code, struct error *error)
 {
-	return error_set(error, code, "uplink %s: the kernel does not load %s: %s; %s", set->uplink, object, strerror(-code),
-			 code == -EPERM ? "run as root or with CAP_BPF and CAP_NET_ADMIN" :
-					  "it needs version 6.1 or newer with BTF; the debug log has the verifier's words");
+	return error_set(
+		error, code, "uplink %s: the kernel does not load %s: %s; %s", set->uplink, object, strerror(-code),
+		code == -EPERM ? "run as root or with CAP_BPF and CAP_NET_ADMIN"
+			       : "it needs version 6.1 or newer with BTF; the debug log has the verifier's words");
 }
 
 /* Pinned programs must work on the pinned maps. Return: how many there are. */
@@ -150,8 +161,8 @@ static int find_programs(struct bpf_set *set, struct error *error)
 		if (set->programs[i] == -ENOENT)
 			continue;
 		if (set->programs[i] < 0)
-			return error_set(error, set->programs[i], "%s: cannot open the pinned program: %s; run as root", path,
-					 strerror(-set->programs[i]));
+			return error_set(error, set->programs[i], "%s: cannot open the pinned program: %s; run as root",
+					 path, strerror(-set->programs[i]));
 		if (!program_uses_map(set->programs[i], set->maps[SET_MAP_SETTINGS])) {
 			char what[96];
 
@@ -163,7 +174,8 @@ static int find_programs(struct bpf_set *set, struct error *error)
 	return found;
 }
 
-static int pin_program(struct bpf_set *set, enum set_program which, const struct bpf_object *object, struct error *error)
+static int pin_program(struct bpf_set *set, enum set_program which, const struct bpf_object *object,
+		       struct error *error)
 {
 	char path[SET_PATH_MAX];
 
@@ -189,7 +201,8 @@ static int load_xdp(struct bpf_set *set, struct xdp_steer *skeleton, struct erro
 			continue;
 		set->maps[i] = dup(bpf_map__fd(bpf_object__find_map_by_name(skeleton->obj, set_map_names[i])));
 		if (set->maps[i] < 0)
-			return error_set(error, -errno, "uplink %s: %s; raise `ulimit -n`", set->uplink, strerror(errno));
+			return error_set(error, -errno, "uplink %s: %s; raise `ulimit -n`", set->uplink,
+					 strerror(errno));
 	}
 	return 0;
 }
@@ -232,7 +245,9 @@ static int make_set(struct bpf_set *set, struct xdp_steer *skeleton, struct erro
 	if (r)
 		return r;
 	set->ours = true;
-	*set->settings = (struct vl_settings){ .abi = VL_ABI_VERSION, .flags = VL_SETTINGS_ENGINE_LOADED, .uplink_ifindex = set->ifindex };
+	*set->settings = (struct vl_settings){ .abi = VL_ABI_VERSION,
+					       .flags = VL_SETTINGS_ENGINE_LOADED,
+					       .uplink_ifindex = set->ifindex };
 	r = pin_maps(set, error);
 	if (!r)
 		r = pin_program(set, SET_XDP_STEER, skeleton->obj, error);
@@ -249,7 +264,8 @@ static int adopt_set(struct bpf_set *set, struct xdp_steer *skeleton, struct err
 	if (set->settings->abi != VL_ABI_VERSION && set->settings->abi != 0) {
 		char what[64];
 
-		snprintf(what, sizeof(what), "pinned maps of ABI version %u (this is %d)", set->settings->abi, VL_ABI_VERSION);
+		snprintf(what, sizeof(what), "pinned maps of ABI version %u (this is %d)", set->settings->abi,
+			 VL_ABI_VERSION);
 		return explain_mismatch(set, what, error);
 	}
 	set->adopted = true;
@@ -264,7 +280,8 @@ static int adopt_set(struct bpf_set *set, struct xdp_steer *skeleton, struct err
 	r = find_programs(set, error);
 	if (r < 0)
 		return r;
-	log_info("uplink %s: adopted maps and %d programs that %s", set->uplink, r, set->ours ? "a daemon left behind" : "were pinned by an operator");
+	log_info("uplink %s: adopted maps and %d programs that %s", set->uplink, r,
+		 set->ours ? "a daemon left behind" : "were pinned by an operator");
 	if (set->programs[SET_XDP_STEER] < 0) {
 		r = load_xdp(set, skeleton, error);
 		if (!r)
@@ -297,7 +314,8 @@ static int open_set(struct bpf_set *set, struct error *error)
 		r = adopt_set(set, skeleton, error);
 	} else if (r >= 0) {
 		if (r > 0)
-			log_warning("uplink %s: only %d of %d maps are pinned, a load that was cut off: loading anew", set->uplink, r, SET_MAP_COUNT);
+			log_warning("uplink %s: only %d of %d maps are pinned, a load that was cut off: loading anew",
+				    set->uplink, r, SET_MAP_COUNT);
 		close_all(set->maps, SET_MAP_COUNT);
 		set_unpin_all(set);
 		r = make_set(set, skeleton, error);
@@ -321,7 +339,8 @@ struct bpf_set *bpf_set_open(const char *uplink, unsigned uplink_ifindex, struct
 	memset(set->maps, -1, sizeof(set->maps));
 	memset(set->programs, -1, sizeof(set->programs));
 	if (!copy_string(set->uplink, sizeof(set->uplink), uplink)) {
-		error_set(error, -EINVAL, "uplink %s: longer than %d characters; name an interface", uplink, IF_NAMESIZE - 1);
+		error_set(error, -EINVAL, "uplink %s: longer than %d characters; name an interface", uplink,
+			  IF_NAMESIZE - 1);
 		free(set);
 		return NULL;
 	}
@@ -414,12 +433,15 @@ int bpf_set_attach_uplink(struct bpf_set *set, enum lane_mode mode, struct error
 	if (r == 1)
 		set->made_clsact = true;
 	if (r == 1 && set_mark_clsact(set)) {
-		r = error_set(error, -EIO, "uplink %s: cannot write under %s; see that it is a BPF file system", set->uplink, BPF_PIN_ROOT);
+		r = error_set(error, -EIO, "uplink %s: cannot write under %s; see that it is a BPF file system",
+			      set->uplink, BPF_PIN_ROOT);
 	}
 	if (r >= 0)
-		r = tc_hook_attach(&set->egress, set->uplink, set->ifindex, BPF_TC_EGRESS, set->programs[SET_TC_HOST], error);
+		r = tc_hook_attach(&set->egress, set->uplink, set->ifindex, BPF_TC_EGRESS, set->programs[SET_TC_HOST],
+				   error);
 	if (!r)
-		r = tc_hook_attach(&set->ingress, set->uplink, set->ifindex, BPF_TC_INGRESS, set->programs[SET_TC_UPLINK_INGRESS], error);
+		r = tc_hook_attach(&set->ingress, set->uplink, set->ifindex, BPF_TC_INGRESS,
+				   set->programs[SET_TC_UPLINK_INGRESS], error);
 	if (r < 0)
 		detach_uplink(set);
 	return r;
@@ -462,15 +484,16 @@ out:
 	return r;
 }
 
-int bpf_set_attach_host_link(struct bpf_set *set, unsigned node, unsigned host_ifindex, unsigned engine_ifindex, unsigned queues,
-			     struct error *error)
+int bpf_set_attach_host_link(struct bpf_set *set, unsigned node, unsigned host_ifindex, unsigned engine_ifindex,
+			     unsigned queues, struct error *error)
 {
 	char host[IF_NAMESIZE] = "?", engine[IF_NAMESIZE] = "?";
 	struct set_host_link *link;
 	int r;
 
 	if (node >= VL_NODES_MAX)
-		return error_set(error, -EINVAL, "host link of node %u: beyond node %d; use a lower one", node, VL_NODES_MAX - 1);
+		return error_set(error, -EINVAL, "host link of node %u: beyond node %d; use a lower one", node,
+				 VL_NODES_MAX - 1);
 	bpf_set_detach_host_link(set, node);
 	link = calloc(1, sizeof(*link));
 	if (!link)
@@ -486,7 +509,8 @@ int bpf_set_attach_host_link(struct bpf_set *set, unsigned node, unsigned host_i
 	if (!r)
 		r = tc_clsact_make(host, host_ifindex, error); /* goes with the device */
 	if (r >= 0)
-		r = tc_hook_attach(&link->ingress, host, host_ifindex, BPF_TC_INGRESS, set->programs[SET_TC_HOST_LINK_INGRESS], error);
+		r = tc_hook_attach(&link->ingress, host, host_ifindex, BPF_TC_INGRESS,
+				   set->programs[SET_TC_HOST_LINK_INGRESS], error);
 	if (r) {
 		free_host_link(set, node);
 		return r;

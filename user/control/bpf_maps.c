@@ -32,7 +32,8 @@ static void clear_hash(int fd)
 {
 	uint64_t key;
 
-	static_assert(sizeof(struct vl_port_key) == sizeof(key) && sizeof(struct vl_queue_key) == sizeof(key), "one size of keys");
+	static_assert(sizeof(struct vl_port_key) == sizeof(key) && sizeof(struct vl_queue_key) == sizeof(key),
+		      "one size of keys");
 	for (unsigned i = 0; i < VL_PORTS_MAX * VL_QUEUE_PAIRS_MAX; i++) {
 		if (bpf_map_get_next_key(fd, NULL, &key))
 			return;

@@ -16,7 +16,7 @@
 #include "common/log.h"
 #include "control/bpf_set.h"
 
-#define BPFFS_PATH "/sys/fs/bpf"
+#define BPFFS_PATH  "/sys/fs/bpf"
 #define CLSACT_MARK "made_clsact" /* a directory: the only thing besides pins that bpffs can hold */
 
 const char *const set_map_names[SET_MAP_COUNT] = {
@@ -45,8 +45,9 @@ int bpffs_mount(struct error *error)
 		log_info("%s: BPF file system mounted", BPFFS_PATH);
 		return 0;
 	}
-	return error_set(error, -errno, "%s: cannot mount the BPF file system: %s; mount it with `mount -t bpf bpf %s`, as root", BPFFS_PATH,
-			 strerror(errno), BPFFS_PATH);
+	return error_set(error, -errno,
+			 "%s: cannot mount the BPF file system: %s; mount it with `mount -t bpf bpf %s`, as root",
+			 BPFFS_PATH, strerror(errno), BPFFS_PATH);
 }
 
 /* bpffs takes no dots in names, and interface names have no colons. */
@@ -87,8 +88,9 @@ static int make_directory(const char *path, struct error *error)
 {
 	if (mkdir(path, 0700) == 0 || errno == EEXIST)
 		return 0;
-	return error_set(error, -errno, "%s: cannot make the directory for pins: %s; run as root and see that %s is a BPF file system", path,
-			 strerror(errno), BPFFS_PATH);
+	return error_set(error, -errno,
+			 "%s: cannot make the directory for pins: %s; run as root and see that %s is a BPF file system",
+			 path, strerror(errno), BPFFS_PATH);
 }
 
 int set_directory_open(struct bpf_set *set, struct error *error)
@@ -107,8 +109,10 @@ int set_directory_open(struct bpf_set *set, struct error *error)
 	if (set->directory_fd < 0)
 		return error_set(error, -errno, "%s: %s; look at what holds it", path, strerror(errno));
 	if (flock(set->directory_fd, LOCK_EX | LOCK_NB) < 0) {
-		r = error_set(error, -EBUSY, "uplink %s: another vhostlane serves it (%s is locked); stop that one or name another uplink",
-			      set->uplink, path);
+		r = error_set(
+			error, -EBUSY,
+			"uplink %s: another vhostlane serves it (%s is locked); stop that one or name another uplink",
+			set->uplink, path);
 		close(set->directory_fd);
 		set->directory_fd = -1;
 		return r;
@@ -135,8 +139,8 @@ int set_pin(const struct bpf_set *set, int fd, const char *path, struct error *e
 	int r = bpf_obj_pin(fd, path);
 
 	if (r)
-		return error_set(error, r, "uplink %s: cannot pin %s: %s; remove what is in the way with `rm %s`", set->uplink, path, strerror(-r),
-				 path);
+		return error_set(error, r, "uplink %s: cannot pin %s: %s; remove what is in the way with `rm %s`",
+				 set->uplink, path, strerror(-r), path);
 	return 0;
 }
 

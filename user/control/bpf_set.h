@@ -35,7 +35,7 @@ extern const char *const set_program_names[SET_PROGRAM_COUNT];
 enum xdp_hook_kind { XDP_HOOK_NONE, XDP_HOOK_PLAIN, XDP_HOOK_DISPATCHER };
 struct xdp_hook {
 	enum xdp_hook_kind kind;
-	bool found;	     /* was there before us: an operator's, or left by a crash */
+	bool found; /* was there before us: an operator's, or left by a crash */
 	unsigned ifindex;
 	uint32_t flags;	     /* XDP_FLAGS_DRV_MODE or XDP_FLAGS_SKB_MODE */
 	uint32_t program_id; /* of our program, also behind a dispatcher */
@@ -130,7 +130,7 @@ void xdp_hook_detach(struct xdp_hook *hook);
 
 /* Where our filters sit. Also in scripts/load-with-bpftool.sh. */
 #define TC_HOOK_PRIORITY 30312
-#define TC_HOOK_HANDLE 1
+#define TC_HOOK_HANDLE	 1
 
 /* Return: 1 = made it, 0 = was there. */
 int tc_clsact_make(const char *what, unsigned ifindex, struct error *error);
@@ -140,13 +140,13 @@ void tc_clsact_remove(unsigned ifindex);
 /* Fills @hook if our filter is there with this very program. Return: whether. */
 bool tc_hook_find(struct tc_hook *hook, unsigned ifindex, enum bpf_tc_attach_point point, int program_fd);
 /* Our filter of this very program: found. An older one of ours (a crash): replaced. Anything else there: -EBUSY. */
-int tc_hook_attach(struct tc_hook *hook, const char *what, unsigned ifindex, enum bpf_tc_attach_point point, int program_fd,
-		   struct error *error);
+int tc_hook_attach(struct tc_hook *hook, const char *what, unsigned ifindex, enum bpf_tc_attach_point point,
+		   int program_fd, struct error *error);
 void tc_hook_detach(struct tc_hook *hook);
 
 /* --- bpf_maps.c --------------------------------------------------------------------------------------------------- */
 
 void *set_map_memory(int map_fd, size_t size); /* mmap(); NULL with errno */
-void set_maps_clear(struct bpf_set *set);      /* takes the engine's entries out of the shared maps and the uplink's lanes */
+void set_maps_clear(struct bpf_set *set); /* takes the engine's entries out of the shared maps and the uplink's lanes */
 
 #endif

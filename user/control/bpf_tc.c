@@ -28,8 +28,10 @@ int tc_clsact_make(const char *what, unsigned ifindex, struct error *error)
 		return 1;
 	if (r == -EEXIST)
 		return 0;
-	return error_set(error, r, "%s: cannot add the clsact qdisc: %s; the kernel needs CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF", what,
-			 strerror(-r));
+	return error_set(
+		error, r,
+		"%s: cannot add the clsact qdisc: %s; the kernel needs CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF",
+		what, strerror(-r));
 }
 
 /* Return: true also if the kernel does not say. */
@@ -69,7 +71,9 @@ void tc_clsact_remove(unsigned ifindex)
 	}
 	r = bpf_tc_hook_destroy(&hook);
 	if (r && r != -ENODEV && r != -ENOENT && r != -EINVAL)
-		log_warning("interface %u: cannot remove the clsact qdisc: %s; remove it with `tc qdisc del dev NAME clsact`", ifindex, strerror(-r));
+		log_warning(
+			"interface %u: cannot remove the clsact qdisc: %s; remove it with `tc qdisc del dev NAME clsact`",
+			ifindex, strerror(-r));
 }
 
 /* A filter of an older load of ours, left by a crash. The kernel keeps 15 characters of a program's name. */
@@ -94,12 +98,13 @@ bool tc_hook_find(struct tc_hook *hook, unsigned ifindex, enum bpf_tc_attach_poi
 	return hook->found;
 }
 
-int tc_hook_attach(struct tc_hook *hook, const char *what, unsigned ifindex, enum bpf_tc_attach_point point, int program_fd,
-		   struct error *error)
+int tc_hook_attach(struct tc_hook *hook, const char *what, unsigned ifindex, enum bpf_tc_attach_point point,
+		   int program_fd, struct error *error)
 {
 	DECLARE_LIBBPF_OPTS(bpf_tc_hook, at, .ifindex = (int)ifindex, .attach_point = point);
 	DECLARE_LIBBPF_OPTS(bpf_tc_opts, there, .handle = TC_HOOK_HANDLE, .priority = TC_HOOK_PRIORITY);
-	DECLARE_LIBBPF_OPTS(bpf_tc_opts, ours, .handle = TC_HOOK_HANDLE, .priority = TC_HOOK_PRIORITY, .prog_fd = program_fd);
+	DECLARE_LIBBPF_OPTS(bpf_tc_opts, ours, .handle = TC_HOOK_HANDLE, .priority = TC_HOOK_PRIORITY,
+			    .prog_fd = program_fd);
 	struct program_identity identity = { 0 };
 	int r;
 
@@ -109,18 +114,21 @@ int tc_hook_attach(struct tc_hook *hook, const char *what, unsigned ifindex, enu
 	if (bpf_tc_query(&at, &there) == 0) {
 		program_identify(there.prog_id, &identity);
 		if (!is_our_name(&identity))
-			return error_set(error, -EBUSY,
-					 "%s: tc %s filter with priority %d and handle %d is taken by program '%s' (id %u); remove it with "
-					 "`tc filter del dev %s %s pref %d`",
-					 what, point_name(point), TC_HOOK_PRIORITY, TC_HOOK_HANDLE, identity.name, there.prog_id, what,
-					 point_name(point), TC_HOOK_PRIORITY);
+			return error_set(
+				error, -EBUSY,
+				"%s: tc %s filter with priority %d and handle %d is taken by program '%s' (id %u); remove it with "
+				"`tc filter del dev %s %s pref %d`",
+				what, point_name(point), TC_HOOK_PRIORITY, TC_HOOK_HANDLE, identity.name, there.prog_id,
+				what, point_name(point), TC_HOOK_PRIORITY);
 		ours.flags = BPF_TC_F_REPLACE;
 	}
 	r = bpf_tc_attach(&at, &ours);
 	if (r)
-		return error_set(error, r, "%s: cannot attach the tc %s program: %s; the device needs a clsact qdisc, not `ingress` (see `tc qdisc show dev %s`), and "
-				 "the kernel CONFIG_NET_CLS_BPF",
-				 what, point_name(point), strerror(-r), what);
+		return error_set(
+			error, r,
+			"%s: cannot attach the tc %s program: %s; the device needs a clsact qdisc, not `ingress` (see `tc qdisc show dev %s`), and "
+			"the kernel CONFIG_NET_CLS_BPF",
+			what, point_name(point), strerror(-r), what);
 	hook->attached = true;
 	return 0;
 }
@@ -141,6 +149,8 @@ void tc_hook_detach(struct tc_hook *hook)
 	opts.flags = 0;
 	r = bpf_tc_detach(&at, &opts);
 	if (r)
-		log_warning("interface %u: cannot detach the tc %s program: %s; remove it with `tc filter del dev NAME %s pref %d`", hook->ifindex,
-			    point_name(hook->point), strerror(-r), point_name(hook->point), TC_HOOK_PRIORITY);
+		log_warning(
+			"interface %u: cannot detach the tc %s program: %s; remove it with `tc filter del dev NAME %s pref %d`",
+			hook->ifindex, point_name(hook->point), strerror(-r), point_name(hook->point),
+			TC_HOOK_PRIORITY);
 }

@@ -22,7 +22,7 @@
 #include "control/bpf_set.h"
 #include "xdp_steer.skel.h"
 
-#define LIBXDP_DIRECTORY "/sys/fs/bpf/xdp"
+#define LIBXDP_DIRECTORY      "/sys/fs/bpf/xdp"
 #define LIBXDP_DIRECTORY_MODE (S_IRWXU | S_ISVTX)
 
 int program_identify(uint32_t id, struct program_identity *identity)
@@ -79,14 +79,16 @@ static int attach_error(const char *what, uint32_t flags, int code, struct error
 	switch (-code) {
 	case EOPNOTSUPP:
 	case EINVAL:
-		remedy = flags == XDP_FLAGS_SKB_MODE ? "this device cannot run XDP; name another" : "the driver may have no native XDP: use mode generic";
+		remedy = flags == XDP_FLAGS_SKB_MODE ? "this device cannot run XDP; name another"
+						     : "the driver may have no native XDP: use mode generic";
 		break;
 	case ERANGE:
 		remedy = "its MTU is too large for XDP: lower it or use mode generic";
 		break;
 	case ENOSPC:
 	case ENOMEM:
-		remedy = "it needs more receive queues (veth: at least as many as the other end has transmit queues): `ethtool -L` or mode generic";
+		remedy =
+			"it needs more receive queues (veth: at least as many as the other end has transmit queues): `ethtool -L` or mode generic";
 		break;
 	case EPERM:
 		remedy = "run as root or with CAP_NET_ADMIN and CAP_BPF";
@@ -96,7 +98,8 @@ static int attach_error(const char *what, uint32_t flags, int code, struct error
 		remedy = "another XDP program came first: see `bpftool net`";
 		break;
 	}
-	return error_set(error, code, "%s: cannot attach XDP in %s mode: %s; %s", what, mode_text(flags), strerror(-code), remedy);
+	return error_set(error, code, "%s: cannot attach XDP in %s mode: %s; %s", what, mode_text(flags),
+			 strerror(-code), remedy);
 }
 
 int xdp_hook_attach_own(struct xdp_hook *hook, const char *what, unsigned ifindex, int program_fd, struct error *error)
@@ -105,9 +108,10 @@ int xdp_hook_attach_own(struct xdp_hook *hook, const char *what, unsigned ifinde
 
 	if (r)
 		return attach_error(what, XDP_FLAGS_DRV_MODE, r, error);
-	*hook = (struct xdp_hook){
-		.kind = XDP_HOOK_PLAIN, .ifindex = ifindex, .flags = XDP_FLAGS_DRV_MODE, .program_id = program_id_of(program_fd)
-	};
+	*hook = (struct xdp_hook){ .kind = XDP_HOOK_PLAIN,
+				   .ifindex = ifindex,
+				   .flags = XDP_FLAGS_DRV_MODE,
+				   .program_id = program_id_of(program_fd) };
 	return 0;
 }
 
@@ -171,7 +175,8 @@ static int attach_by_libxdp(struct bpf_set *set, struct xdp_hook *hook, struct e
 			program = NULL;
 	}
 	if (!r)
-		r = xdp_program__set_xdp_frags_support(program, true); /* it does not see that in an object that is only open */
+		r = xdp_program__set_xdp_frags_support(program,
+						       true); /* it does not see that in an object that is only open */
 	if (!r)
 		r = xdp_program__attach(program, (int)set->ifindex, mode, 0);
 	if (!r && look_into_dispatcher(set, hook) != 1) {
@@ -191,7 +196,9 @@ static int exchange_for_pinned(struct bpf_set *set, struct xdp_hook *hook, struc
 	int old = bpf_prog_get_fd_by_id(hook->program_id), r;
 	DECLARE_LIBBPF_OPTS(bpf_xdp_attach_opts, opts, .old_prog_fd = old);
 
-	r = old < 0 ? old : bpf_xdp_attach((int)set->ifindex, set->programs[SET_XDP_STEER], hook->flags | XDP_FLAGS_REPLACE, &opts);
+	r = old < 0 ? old
+		    : bpf_xdp_attach((int)set->ifindex, set->programs[SET_XDP_STEER], hook->flags | XDP_FLAGS_REPLACE,
+				     &opts);
 	if (old >= 0)
 		close(old);
 	if (r)
@@ -217,7 +224,8 @@ static int attach_to_empty(struct bpf_set *set, struct xdp_hook *hook, struct er
 		}
 		log_debug("%s: libxdp could not attach (%s); attaching plainly", set->uplink, strerror(-r));
 	}
-	r = bpf_xdp_attach((int)set->ifindex, set->programs[SET_XDP_STEER], hook->flags | XDP_FLAGS_UPDATE_IF_NOEXIST, NULL);
+	r = bpf_xdp_attach((int)set->ifindex, set->programs[SET_XDP_STEER], hook->flags | XDP_FLAGS_UPDATE_IF_NOEXIST,
+			   NULL);
 	if (r)
 		return attach_error(set->uplink, hook->flags, r, error);
 	hook->kind = XDP_HOOK_PLAIN;
@@ -228,11 +236,15 @@ static int attach_to_empty(struct bpf_set *set, struct xdp_hook *hook, struct er
 static int refuse_foreign(struct bpf_set *set, uint32_t id, uint8_t attach_mode, struct error *error)
 {
 	struct program_identity identity;
-	const char *off = attach_mode == XDP_ATTACHED_SKB ? "xdpgeneric off" : attach_mode == XDP_ATTACHED_HW ? "xdpoffload off" : "xdp off";
+	const char *off = attach_mode == XDP_ATTACHED_SKB  ? "xdpgeneric off"
+			  : attach_mode == XDP_ATTACHED_HW ? "xdpoffload off"
+							   : "xdp off";
 
 	program_identify(id, &identity);
-	return error_set(error, -EBUSY, "uplink %s: XDP program '%s' (id %u) is attached and is not replaced; remove it with `ip link set dev %s %s`",
-			 set->uplink, identity.name[0] ? identity.name : "?", id, set->uplink, off);
+	return error_set(
+		error, -EBUSY,
+		"uplink %s: XDP program '%s' (id %u) is attached and is not replaced; remove it with `ip link set dev %s %s`",
+		set->uplink, identity.name[0] ? identity.name : "?", id, set->uplink, off);
 }
 
 /* Return: 1 ours is there (in @hook), 0 a dispatcher without it, -ENOENT neither. */
@@ -271,7 +283,9 @@ int xdp_hook_attach_uplink(struct bpf_set *set, enum lane_mode mode, struct erro
 	int r = bpf_xdp_query((int)set->ifindex, 0, &there);
 
 	if (r)
-		return error_set(error, r, "uplink %s: cannot ask for its XDP programs: %s; see that the interface exists", set->uplink, strerror(-r));
+		return error_set(error, r,
+				 "uplink %s: cannot ask for its XDP programs: %s; see that the interface exists",
+				 set->uplink, strerror(-r));
 	*hook = (struct xdp_hook){ .ifindex = set->ifindex, .flags = wanted };
 	if (there.attach_mode == XDP_ATTACHED_NONE)
 		return attach_to_empty(set, hook, error);
@@ -281,7 +295,8 @@ int xdp_hook_attach_uplink(struct bpf_set *set, enum lane_mode mode, struct erro
 		if (hook->flags == wanted)
 			return 0;
 		if (!set->ours) {
-			log_warning("uplink %s: XDP is attached in %s mode, by an operator, and stays so", set->uplink, mode_text(hook->flags));
+			log_warning("uplink %s: XDP is attached in %s mode, by an operator, and stays so", set->uplink,
+				    mode_text(hook->flags));
 			return 0;
 		}
 		xdp_hook_detach(hook); /* left by a crash, in the other mode */
@@ -290,7 +305,10 @@ int xdp_hook_attach_uplink(struct bpf_set *set, enum lane_mode mode, struct erro
 	}
 	if (r == 0)
 		return attach_by_libxdp(set, hook, error);
-	return refuse_foreign(set, there.prog_id ? there.prog_id : there.drv_prog_id ? there.drv_prog_id : there.skb_prog_id,
+	return refuse_foreign(set,
+			      there.prog_id	  ? there.prog_id
+			      : there.drv_prog_id ? there.drv_prog_id
+						  : there.skb_prog_id,
 			      there.attach_mode, error);
 }
 
@@ -301,7 +319,8 @@ static int detach_from_dispatcher(struct xdp_hook *hook)
 
 	if (r)
 		return r;
-	r = xdp_program__detach(program, (int)hook->ifindex, hook->flags == XDP_FLAGS_SKB_MODE ? XDP_MODE_SKB : XDP_MODE_NATIVE, 0);
+	r = xdp_program__detach(program, (int)hook->ifindex,
+				hook->flags == XDP_FLAGS_SKB_MODE ? XDP_MODE_SKB : XDP_MODE_NATIVE, 0);
 	xdp_program__close(program);
 	return r;
 }
@@ -328,7 +347,8 @@ void xdp_hook_detach(struct xdp_hook *hook)
 		r = detach_plain(hook);
 	/* ENODEV: the device went; ENOENT, EEXIST: the program did, or another sits there. */
 	if (r && r != -ENODEV && r != -ENOENT && r != -EEXIST)
-		log_warning("interface %u: cannot detach XDP program %u: %s; see `bpftool net`", hook->ifindex, hook->program_id, strerror(-r));
+		log_warning("interface %u: cannot detach XDP program %u: %s; see `bpftool net`", hook->ifindex,
+			    hook->program_id, strerror(-r));
 	hook->kind = XDP_HOOK_NONE;
 	remove_libxdp_directory();
 }

@@ -17,6 +17,7 @@
 
 #include "common/log.h"
 #include "control/engine.h"
+#include "control/link_monitor.h"
 #include "control/methods.h"
 #include "control/ports.h"
 #include "control/publisher.h"
@@ -131,6 +132,7 @@ static int open_uplinks(struct engine *engine, struct error *error)
 		const struct uplink_setup setup = {
 			.config = engine->config->uplinks[i],
 			.workers = engine->slot_count,
+			.cpus = engine->cpu_count,
 			.nodes = nodes,
 		};
 		struct uplink *uplink = uplink_open(&setup, error);
@@ -179,7 +181,7 @@ static int start(struct engine *engine, struct error *error)
 		return error->code;
 	if (engine->uplink_count && !event_loop_timer(engine->loop, AFFINITY_POLL_NS, 1, on_affinity_timer, engine, error))
 		return error->code;
-	if (rebalance_open(engine, error))
+	if (rebalance_open(engine, error) || (engine->uplink_count && link_monitor_open(engine, error)))
 		return error->code;
 	for (unsigned i = 0; i < engine->uplink_count; i++)
 		uplink_start(engine->uplinks[i]);
@@ -196,6 +198,7 @@ static void stop(struct engine *engine)
 		uplink_stop(engine->uplinks[i]);
 	ports_remove_all(engine);
 	rebalance_close(engine);
+	link_monitor_close(engine);
 	workforce_stop(engine);
 	publisher_close(engine);
 	while (engine->uplink_count)

@@ -23,6 +23,8 @@
  */
 #define ADDRESSES_PER_PORT 64
 
+struct link_monitor;
+
 struct address {
 	uint8_t mac[6];
 	uint16_t vlan;
@@ -45,6 +47,7 @@ struct managed_pair {
 	uint64_t busy_cycles;	/* pair->busy_cycles then */
 	uint32_t load_permille; /* of one CPU, since the look before */
 	uint32_t standing_us;
+	uint32_t longest_wait_us; /* ever, for work behind others on its worker */
 	uint64_t moved_ns;	/* its last move, 0 = never */
 	int ring_node;		/* -1 = unknown */
 	int kick_cpu;
@@ -92,6 +95,8 @@ struct engine {
 	uint64_t generation;
 	uint32_t place_generation; /* last value given to queue_affinity */
 	int announce_fd;	   /* packet socket, -1 = none yet */
+
+	struct link_monitor *link_monitor;
 
 	/* rebalance.c */
 	struct hotplug *hotplug; /* NULL = the kernel does not tell */

@@ -9,6 +9,8 @@
 #include "control/methods_show.h"
 #include "control/ports.h"
 #include "control/publisher.h"
+#include "control/rebalance.h"
+#include "control/workforce.h"
 #include "vhostlane/control_abi.h"
 
 /* --- parameters ---------------------------------------------------------------------------------------------------- */
@@ -199,6 +201,29 @@ static json_t *method_worker_list(void *context, json_t *params, struct error *e
 	return list;
 }
 
+static json_t *method_worker_set(void *context, json_t *params, struct error *error)
+{
+	struct engine *engine = context;
+	struct config wanted = *engine->config;
+	const char *key, *text;
+	char buffer[32];
+	json_t *value;
+
+	json_object_foreach(params, key, value) {
+		text = json_is_boolean(value) ? (json_is_true(value) ? "true" : "false") : text_of(value, buffer, sizeof(buffer));
+		if (!text || (strcmp(key, "policy") && strcmp(key, "per-port") && strcmp(key, "pin"))) {
+			error_set(error, -EINVAL, "worker.set: %s: cannot be set while the daemon runs; give policy, per-port or pin", key);
+			return NULL;
+		}
+		if (config_set(&wanted, key, text, error))
+			return NULL;
+	}
+	if (workforce_set_policy(engine, wanted.policy, wanted.workers_per_port, wanted.pin, error))
+		return NULL;
+	rebalance_all(engine);
+	return method_status(engine, params, error);
+}
+
 static json_t *method_uplink_list(void *context, json_t *params, struct error *error)
 {
 	const struct engine *engine = context;
@@ -219,7 +244,7 @@ const struct control_method engine_methods[] = {
 	{CONTROL_PORT_SHOW, method_port_show},	   {CONTROL_PORT_ADD, method_port_add},
 	{CONTROL_PORT_DEL, method_port_del},	   {CONTROL_PORT_SET, method_port_set},
 	{CONTROL_QUEUE_LIST, method_queue_list},   {CONTROL_QUEUE_SET, method_queue_set},
-	{CONTROL_WORKER_LIST, method_worker_list}, {CONTROL_UPLINK_LIST, method_uplink_list},
-	{CONTROL_COUNTERS, method_counters},
+	{CONTROL_WORKER_LIST, method_worker_list}, {CONTROL_WORKER_SET, method_worker_set},
+	{CONTROL_UPLINK_LIST, method_uplink_list}, {CONTROL_COUNTERS, method_counters},
 };
 const unsigned engine_method_count = ARRAY_SIZE(engine_methods);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control/ports.h"
+#include "control/workforce.h"
 
 struct bit_name {
 	unsigned bit;
@@ -148,12 +149,23 @@ json_t *show_pair(const struct engine *engine, const struct managed_port *mp, un
 	const int w = atomic_load(&managed->pair->worker);
 	const struct worker *worker = w >= 0 ? engine->workers[w] : NULL;
 
-	return json_pack("{ss si so so so so ss sI sI sI}", "port", mp->config.name, "pair", (int)index, "worker", worker ? json_integer(w) : json_null(),
+	struct evidence_peer peer;
+	char vcpus[256];
+
+	evidence_history_get(&mp->history, &peer);
+	return json_pack("{ss si so so so so ss sI sI sI si si ss si sf sI sI sI}", "port", mp->config.name, "pair", (int)index, "worker", worker ? json_integer(w) : json_null(),
 			 "cpu", worker ? json_integer(worker_cpu(worker)) : json_null(), "node",
 			 worker ? json_integer(worker_node(worker)) : json_null(), "busy-poll-us",
 			 show_busy_poll(atomic_load(&managed->pair->busy_poll_us)), "reason", placement_reason_names[managed->reason], "generation",
 			 (json_int_t)managed->generation, "frames_to_guest", (json_int_t)load(&managed->pair->to_guest.counters.frames),
-			 "frames_from_guest", (json_int_t)load(&managed->pair->from_guest.counters.frames));
+			 "frames_from_guest", (json_int_t)load(&managed->pair->from_guest.counters.frames), "ring_node", managed->ring_node,
+			 "vcpu_node", peer.node, "vcpus", cpulist_format(&peer.vcpus, vcpus, sizeof(vcpus)), "kick_cpu", managed->kick_cpu,
+			 "busy_percent", managed->load_permille / 10.0, "calls_sent",
+			 (json_int_t)(load(&managed->pair->to_guest.counters.calls_sent) + load(&managed->pair->from_guest.counters.calls_sent)),
+			 "calls_suppressed",
+			 (json_int_t)(load(&managed->pair->to_guest.counters.calls_suppressed) +
+				      load(&managed->pair->from_guest.counters.calls_suppressed)),
+			 "longest_wait_us", (json_int_t)managed->longest_wait_us);
 }
 
 static void add_worker_counters(json_t *object, const struct worker *worker, bool only_drops)
@@ -183,12 +195,11 @@ static void add_send_drops(json_t *object, const struct engine *engine, const st
 json_t *show_worker(const struct engine *engine, unsigned index)
 {
 	const struct worker *worker = engine->workers[index];
-	const uint64_t busy = worker_counter(worker, WORKER_NS_BUSY);
-	const uint64_t all = busy + worker_counter(worker, WORKER_NS_POLLING) + worker_counter(worker, WORKER_NS_ASLEEP);
 	const struct plan *plan = atomic_load(&engine->plan);
-	json_t *object = json_pack("{si si si si si ss sf}", "worker", (int)index, "cpu", worker_cpu(worker), "node", worker_node(worker), "tid",
+	json_t *object = json_pack("{si si si si si ss sf sb sf}", "worker", (int)index, "cpu", worker_cpu(worker), "node", worker_node(worker), "tid",
 				   worker_tid(worker), "pairs", (int)plan->shares[index].pair_count, "state",
-				   worker_asleep(worker) ? "asleep" : "running", "busy_percent", all ? 100.0 * (double)busy / (double)all : 0.0);
+				   worker_asleep(worker) ? "asleep" : "running", "busy_percent", engine->looked[index].busy_permille / 10.0, "in_use",
+				   workforce_uses(engine, index), "patience_percent", 100.0 * worker_patience(worker) / WORKER_PATIENCE_FULL);
 
 	add_worker_counters(object, worker, false);
 	add_send_drops(object, engine, worker);

@@ -99,6 +99,7 @@ void rebalance_standing(struct engine *engine)
 			struct managed_pair *managed = &engine->ports[id]->pairs[i];
 
 			managed->standing_us = managed->worker >= 0 ? standing[managed->worker] : 0;
+			managed->longest_wait_us = max_u32(managed->longest_wait_us, managed->standing_us);
 		}
 	if (now_ns() - engine->looked_ns > LOOK_NS / 20)
 		look_at_loads(engine);

@@ -144,7 +144,7 @@ static int open_host_links(struct uplink *uplink, struct error *error)
 	struct vl_settings *settings = bpf_set_settings(uplink->bpf, -1);
 	struct host_link_setup setup = {
 		.uplink_ifindex = uplink->info.ifindex,
-		.queues = min_u32(uplink->setup.workers, HOST_LINK_QUEUES_MAX),
+		.queues = min_u32(uplink->setup.cpus ? uplink->setup.cpus : uplink->setup.workers, HOST_LINK_QUEUES_MAX),
 		.workers = uplink->setup.workers,
 		.mtu = uplink->info.mtu,
 	};

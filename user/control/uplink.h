@@ -17,7 +17,8 @@ struct uplink;
 
 struct uplink_setup {
 	struct config_uplink config;
-	unsigned workers;     /* lanes per queue */
+	unsigned workers;     /* worker slots: lanes per queue */
+	unsigned cpus;	      /* that serve them: queues of a host link, at most HOST_LINK_QUEUES_MAX; 0 = as many as workers */
 	uint64_t nodes;	      /* NUMA nodes in use: one host link each (bit per node); at least one */
 };
 
