@@ -27,7 +27,6 @@ static void look_at_uplink(struct link_monitor *monitor, unsigned index, const s
 {
 	struct uplink *uplink = monitor->engine->uplinks[index];
 	const struct netdev_info *info = uplink_info(uplink);
-	const unsigned mtu = info->mtu;
 	const bool up = (link->ifi_flags & (IFF_UP | IFF_LOWER_UP)) == (IFF_UP | IFF_LOWER_UP);
 	struct error error;
 
@@ -42,8 +41,6 @@ static void look_at_uplink(struct link_monitor *monitor, unsigned index, const s
 	monitor->seen[index].up = up;
 	if (uplink_mtu_changed(uplink, &error))
 		log_warning("%s", error.text);
-	else if (info->mtu != mtu)
-		log_info("uplink %s: MTU %u, was %u; guests are told at their next negotiation", info->ifname, info->mtu, mtu);
 }
 
 static int on_message(struct nl_msg *message, void *argument)
