@@ -66,6 +66,7 @@ struct managed_port {
 	struct vl_port_key published_keys[ADDRESSES_PER_PORT];
 	struct vl_port_value published_value;
 	uint32_t *private_steering; /* flow_steering without an uplink */
+	uint8_t flow_idle[VL_FLOW_BUCKETS]; /* agings since the guest last sent in a bucket */
 	struct evidence_history history; /* of the peer's vCPU threads */
 };
 
@@ -106,6 +107,7 @@ struct engine {
 		uint32_t busy_permille;
 	} looked[VL_WORKERS_MAX];
 	uint64_t looked_ns, delay_looked_ns;
+	unsigned looks;
 };
 
 /* Bit of a ring in managed_port.withdrawn. */

@@ -22,6 +22,10 @@ void publisher_close(struct engine *engine);
  */
 void publisher_publish(struct engine *engine);
 
+/* Buckets of flow_steering in which a guest sent nothing for FLOW_IDLE_AGINGS calls go back to the even spread. */
+#define FLOW_IDLE_AGINGS 2
+void publisher_age_flows(struct engine *engine);
+
 /* Takes a port that is being removed out of the maps. Its rings are withdrawn already. */
 void publisher_forget(struct engine *engine, struct managed_port *mp);
 

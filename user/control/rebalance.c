@@ -12,6 +12,7 @@
 
 #define LOOK_NS 1000000000ull
 #define MOVES_PER_LOOK 2
+#define LOOKS_PER_AGING 30
 #define MOVES_STANDING 4
 #define DELAY_LOOK_NS 100000000ull
 /* Share of its time that a worker waits for its CPU, from which on it polls less; below half of it, patience comes back. */
@@ -79,6 +80,8 @@ static void on_look(void *context)
 	/* A cpuset change has no event. */
 	machine_changed = workforce_machine_changed(engine);
 	publisher_rebalance(engine, machine_changed ? UINT32_MAX : MOVES_PER_LOOK);
+	if (++engine->looks % LOOKS_PER_AGING == 0)
+		publisher_age_flows(engine);
 }
 
 /* --- standing work ------------------------------------------------------------------------------------------------- */

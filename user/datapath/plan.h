@@ -61,6 +61,7 @@ struct port {
 	struct queue_pair **pairs;
 	struct port_counters *counters; /* [worker], VL_WORKERS_MAX of them */
 	uint32_t *flow_steering;	/* VL_FLOW_BUCKETS entries of the map (or private memory without an uplink) */
+	uint8_t flow_used[VL_FLOW_BUCKETS]; /* workers set 1 as the guest sends in a bucket; control clears, to age it */
 };
 
 /* How a plan sees a port: what may be used now. */

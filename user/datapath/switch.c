@@ -262,8 +262,12 @@ static bool check_source(struct sorting *s, struct queue_pair *pair, const struc
 /* Remembers on which pair the guest sends a flow, so that its answers come back there (virtio 1.2, 5.1.6.5.6). */
 static void steer_answers(struct queue_pair *pair, const struct frame *frame)
 {
-	uint32_t *entry = &pair->port->flow_steering[vl_flow_index(0, flow_hash_frame(frame->head, frame->head_length))];
+	const uint32_t bucket = vl_flow_index(0, flow_hash_frame(frame->head, frame->head_length));
+	uint32_t *entry = &pair->port->flow_steering[bucket];
+	uint8_t *used = &pair->port->flow_used[bucket];
 
+	if (!__atomic_load_n(used, __ATOMIC_RELAXED))
+		__atomic_store_n(used, 1, __ATOMIC_RELAXED);
 	if (__atomic_load_n(entry, __ATOMIC_RELAXED) != pair->index)
 		__atomic_store_n(entry, pair->index, __ATOMIC_RELAXED);
 }
