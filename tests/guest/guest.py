@@ -296,7 +296,7 @@ def main():
     parser.add_argument("--vhost-user", action="append", default=[])
     parser.add_argument("--timeout", type=int, default=RUN_TIMEOUT)
     parser.add_argument("command", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.verb == "xfer":
         print(xfer())
         return 0

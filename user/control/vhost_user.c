@@ -99,6 +99,7 @@ static void release(struct vhost_user_session *s)
 	guest_memory_free(s->memory_next);
 	guest_memory_free(s->memory);
 	s->memory_next = s->memory = NULL;
+	s->removed_count = 0;
 	vhost_user_reader_init(&s->reader);
 	event_source_remove(s->connection);
 	s->connection = NULL;

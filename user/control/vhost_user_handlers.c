@@ -214,6 +214,15 @@ static int check_add_region(struct vhost_user_session *s, struct vhost_user_mess
 	return s->memory_next ? 0 : error->code;
 }
 
+static bool was_removed(const struct vhost_user_session *s, const struct guest_region_setup *setup)
+{
+	for (unsigned i = 0; i < s->removed_count && i < GUEST_REGIONS_MAX; i++)
+		if (s->removed[i].guest_address == setup->guest_address && s->removed[i].user_address == setup->user_address &&
+		    s->removed[i].size == setup->size)
+			return true;
+	return false;
+}
+
 static int check_remove_region(struct vhost_user_session *s, struct vhost_user_message *m, struct error *error)
 {
 	struct guest_region_setup setup = region_setup(&m->payload.single.region);
@@ -221,7 +230,10 @@ static int check_remove_region(struct vhost_user_session *s, struct vhost_user_m
 	if (!s->memory)
 		return error_set(error, -ENOENT, "no region was added before");
 	s->memory_next = guest_memory_without(s->memory, &setup, error);
-	return s->memory_next ? 0 : error->code;
+	if (!s->memory_next)
+		return was_removed(s, &setup) ? CHECK_NOTHING_TO_DO : error->code;
+	s->removed[s->removed_count++ % GUEST_REGIONS_MAX] = setup;
+	return 0;
 }
 
 /* Rings stand still; their addresses are translated anew when they start again. */

@@ -74,6 +74,9 @@ struct vhost_user_session {
 	uint8_t status;
 	uint16_t guest_mtu; /* NET_SET_MTU; 0 = not told */
 	struct guest_memory *memory;
+	/* The last regions removed: QEMU 7 removes each region once a queue pair, and only the first finds it. */
+	struct guest_region_setup removed[GUEST_REGIONS_MAX];
+	unsigned removed_count;
 	struct guest_memory *memory_next; /* made and checked, takes the place of the old one once workers let go of it */
 
 	bool changed; /* what workers may use differs from what publish() showed */

@@ -366,11 +366,31 @@ struct guest_memory *guest_memory_create(const struct guest_region_setup *setup,
 	return memory;
 }
 
+/* Return: index, or -1. */
+static int region_find(const struct guest_memory *memory, const struct guest_region_setup *setup)
+{
+	for (uint32_t i = 0; i < memory->count; i++)
+		if (memory->regions[i].guest_address == setup->guest_address && memory->regions[i].user_address == setup->user_address &&
+		    memory->regions[i].size == setup->size)
+			return (int)i;
+	return -1;
+}
+
+static void region_drop(struct guest_memory *memory, uint32_t at)
+{
+	mapping_put(memory->regions[at].mapping);
+	memory->count--;
+	memmove(&memory->regions[at], &memory->regions[at + 1], (memory->count - at) * sizeof(memory->regions[0]));
+}
+
 struct guest_memory *guest_memory_with(const struct guest_memory *old, const struct guest_region_setup *setup, int fd,
 				       struct error *error)
 {
 	struct guest_memory *memory = memory_copy(old, error);
+	const int same = memory ? region_find(memory, setup) : -1;
 
+	if (same >= 0)
+		region_drop(memory, (uint32_t)same);
 	if (memory && region_add(memory, setup, fd, memory->count, error) < 0) {
 		guest_memory_free(memory);
 		return NULL;
@@ -382,13 +402,9 @@ struct guest_memory *guest_memory_without(const struct guest_memory *old, const 
 					  struct error *error)
 {
 	struct guest_memory *memory;
-	uint32_t at = 0;
+	const int at = region_find(old, setup);
 
-	while (at < old->count &&
-	       (old->regions[at].guest_address != setup->guest_address ||
-		old->regions[at].user_address != setup->user_address || old->regions[at].size != setup->size))
-		at++;
-	if (at == old->count) {
+	if (at < 0) {
 		error_set(error, -ENOENT,
 			  "guest memory: no region with guest address 0x%" PRIx64 ", user address 0x%" PRIx64
 			  ", size 0x%" PRIx64 " to remove; the frontend must name a region as it added it",
@@ -398,9 +414,7 @@ struct guest_memory *guest_memory_without(const struct guest_memory *old, const 
 	memory = memory_copy(old, error);
 	if (!memory)
 		return NULL;
-	mapping_put(memory->regions[at].mapping);
-	memory->count--;
-	memmove(&memory->regions[at], &memory->regions[at + 1], (memory->count - at) * sizeof(memory->regions[0]));
+	region_drop(memory, (uint32_t)at);
 	return memory;
 }
 

@@ -56,7 +56,8 @@ struct guest_memory *guest_memory_create(const struct guest_region_setup *setup,
 					 struct error *error);
 
 /* A copy with one region more or less (ADD_MEM_REG, REM_MEM_REG); @old stays valid and must be freed by its owner.
- * old may be NULL for add. Remove matches guest_address, user_address and size exactly. */
+ * old may be NULL for add. Remove matches guest_address, user_address and size exactly. Adding a region that is there already, by the same
+ * three, puts the new file in the old one's place: QEMU 7 adds each region once a queue pair. */
 struct guest_memory *guest_memory_with(const struct guest_memory *old, const struct guest_region_setup *setup, int fd,
 				       struct error *error);
 struct guest_memory *guest_memory_without(const struct guest_memory *old, const struct guest_region_setup *setup,
