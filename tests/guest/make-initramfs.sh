@@ -43,7 +43,7 @@ for pair in ${FILES:-}; do
 done
 
 for module in virtio_pci virtio_net 8021q ${MODULES:-}; do
-	modprobe -S "$version" --show-depends "$module"
+	modprobe -d "${kernel%/boot/*}/" -S "$version" --show-depends "$module"
 done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r path; do
 	name=$(basename "$path")
 	case $name in

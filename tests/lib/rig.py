@@ -240,6 +240,9 @@ class Rig:
         self.directory = tempfile.mkdtemp(prefix="vhostlane-test.")
         self.undo(lambda: shutil.rmtree(self.directory, ignore_errors=True))
         atexit.register(self.close)
+        # A test run that is told to end shall clean up as after Ctrl-C.
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def undo(self, action):
         self.actions.append(action)
