@@ -7,5 +7,13 @@ $(OUT)/tests/bench_flood: $(OUT)/obj/tests/bench/flood.o $(OUT)/obj/tests/bench/
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(LDLIBS_ALL)
 
+BENCHES += $(OUT)/tests/bench_generator
+$(OUT)/tests/bench_generator: $(addprefix $(OUT)/obj/,$(addprefix tests/bench/,generator.o traffic.o guest_end.o wire_end.o measure.o) \
+		$(addprefix user/,common/cpulist.o common/log.o datapath/lane.o datapath/lane_device.o datapath/lane_socket.o datapath/frame_pool.o)) \
+		$(BENCH_FRONTEND_OBJECTS)
+	@mkdir -p $(@D)
+	$(call say,LINK)
+	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(LDLIBS_ALL)
+
 .PHONY: benches
 benches: $(BENCHES)

@@ -73,7 +73,7 @@ static void on_signal(int signal)
 	_exit(128 + signal);
 }
 
-static void die(const char *what, const char *why)
+__attribute__((noreturn)) static void die(const char *what, const char *why)
 {
 	fprintf(stderr, "bench_flood: %s: %s\n", what, why);
 	exit(1);
