@@ -6,6 +6,28 @@ from guest import Guest, vhost_user
 from rig import free_port, sh, subnet, unique, wait_for
 
 MEGABYTE = 1024 * 1024
+
+# Makes an interface a member of one VLAN, with all that stands behind it: for kernels without VLAN interfaces (8021q), and alike on all.
+TAGGER = """
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#define SEC(name) __attribute__((section(name), used))
+static long (*vlan_push)(struct __sk_buff *, __be16, __u16) = (void *)BPF_FUNC_skb_vlan_push;
+static long (*vlan_pop)(struct __sk_buff *) = (void *)BPF_FUNC_skb_vlan_pop;
+SEC("out") int tag_out(struct __sk_buff *skb)
+{
+	if (!skb->vlan_present && vlan_push(skb, __builtin_bswap16(0x8100), VLAN))
+		return TC_ACT_SHOT;
+	return TC_ACT_UNSPEC; /* other filters have their say */
+}
+SEC("in") int tag_in(struct __sk_buff *skb)
+{
+	if (!skb->vlan_present || (skb->vlan_tci & 0xfff) != VLAN || vlan_pop(skb))
+		return TC_ACT_SHOT;
+	return TC_ACT_UNSPEC;
+}
+char _license[] SEC("license") = "Dual BSD/GPL";
+"""
 XFER = guests_library.xfer
 
 
@@ -67,18 +89,18 @@ class Lan:
     def socket(self, number):
         return self.rig.path(f"{self.tag}vm{number + 1}.sock")
 
-    def new_guest(self, number, reboot=False):
+    def new_guest(self, number, reboot=False, extra=""):
         device = vhost_user(self.socket(number), mac_of(number), self.queues, server=self.role == "client",
-                            reconnect=1 if self.role == "server" else 0)
+                            reconnect=1 if self.role == "server" else 0, extra=extra)
         guest = Guest(f"{self.tag}vm{number + 1}", self.rig.directory, device, cpus=2, reboot=reboot)
         guest.ip, guest.number = f"{self.net}.{11 + number}", number
         guest.lan = self
         self.rig.undo(guest.kill)
         return guest
 
-    def boot(self, reboot=False):
+    def boot(self, **options):
         """All guests at once; each with its address, all queues on, and a server."""
-        self.guests = [self.new_guest(number, reboot) for number in range(self.count)]
+        self.guests = [self.new_guest(number, **options) for number in range(self.count)]
         for guest in self.guests:
             guest.start()
         for guest in self.guests:
@@ -92,14 +114,25 @@ class Lan:
             guest.run(f"ip addr add {self.ip6(11 + guest.number)}/64 dev eth0")
         if self.queues > 1:
             guest.run(f"ethtool -L eth0 combined {self.queues}")
-        guest.run(f"( xfer serve {self.port} >/dev/null 2>&1 & )")
+        guest.run(f"( xfer serve {self.port} >/dev/null 2>&1 & ); until netstat -ltn | grep -q ':{self.port} '; do sleep 0.1; done")
+
+    def tagged(self, end, vlan):
+        """Makes the wire's or the host's end a member of a VLAN; returns what undoes it."""
+        source, program = self.rig.path("tagger.c"), self.rig.path(f"tagger{vlan}.o")
+        with open(source, "w") as file:
+            file.write(TAGGER)
+        sh(f"clang -O2 -g -target bpf -DVLAN={vlan} -I/usr/include/$(gcc -print-multiarch) -c -o {program} {source}")
+        end.run(f"tc qdisc show dev {end.device} | grep -q clsact || tc qdisc add dev {end.device} clsact")
+        end.run(f"tc filter add dev {end.device} egress pref 1 bpf da obj {program} sec out")
+        end.run(f"tc filter add dev {end.device} ingress pref 1 bpf da obj {program} sec in")
+        return lambda: end.run(f"tc filter del dev {end.device} egress pref 1; tc filter del dev {end.device} ingress pref 1")
 
     # What tests ask of any two of wire, host and guests.
 
     def ping(self, source, address, count=3, size=56, seconds=90):
         """At least one answer within the time, then every one of `count` answered: a first one may wait for ARP."""
         wait_for(lambda: "bytes from" in source.run(f"ping -c 1 -W 5 {address}"), f"{source.name} reaches {address}", seconds)
-        output = source.run(f"ping -c {count} -W 20 -s {size} {address}")
+        output = source.run(f"ping -c {count} -i 0.2 -W 20 -s {size} {address}")
         assert f"{count} packets received" in output or f"{count} received" in output, output
 
     def push(self, source, target, size=64 * MEGABYTE):

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from lan import MEGABYTE, Lan, mac_of
-from rig import sh, wait_for
+from rig import wait_for
 
 PAIRS = list(itertools.permutations(["wire", "host", "vm1", "vm2"], 2))
 GUEST_PAIRS = [pair for pair in PAIRS if "vm1" in pair or "vm2" in pair]
@@ -91,38 +91,32 @@ def test_broadcast_reaches_everyone_once(lan, source):
         assert received == count, f"{receiver.name} received {received} of {count} broadcasts of {source}"
 
 
-def test_vlan_both_ways(lan):
-    """A tag that a guest or the wire puts on stays on: VLAN interfaces on both sides reach each other, and only each other."""
-    tagged = f"198.51.{lan.net.split('.')[2]}"
-    vlan_ends = [(lan.wire, lan.wire.device, 2), (lan.guests[0], "eth0", 11), (lan.guests[1], "eth0", 12)]
-    for place, device, number in vlan_ends:
-        place.run(f"ip link add link {device} name tag{VLAN} type vlan id {VLAN}")
-        place.run(f"ip addr add {tagged}.{number}/24 dev tag{VLAN} && ip link set tag{VLAN} up")
-    try:
-        for source, number in ((lan.wire, 11), (lan.guests[0], 2), (lan.guests[0], 12), (lan.guests[1], 11)):
-            lan.ping(source, f"{tagged}.{number}")
-        lan.wire.run(f"xfer -t 300 push {tagged}.11 {lan.port} {8 * MEGABYTE}")
-        lan.wire.run(f"xfer -t 300 pull {tagged}.12 {lan.port} {8 * MEGABYTE}")
-        lan.guests[0].run(f"xfer -t 300 push {tagged}.12 {lan.port} {8 * MEGABYTE}")
-    finally:
-        for place, _, _ in vlan_ends:
-            place.run(f"ip link del tag{VLAN}")
+def vlan_interfaces(lan):
+    """A VLAN interface in each guest; returns the network and what undoes it."""
+    network = f"198.51.{lan.net.split('.')[2]}"
+    for guest in lan.guests:
+        guest.run(f"ip link add link eth0 name tag{VLAN} type vlan id {VLAN} && ip link set tag{VLAN} up &&"
+                  f" ip addr add {network}.{11 + guest.number}/24 dev tag{VLAN}")
+    return network, lambda: [guest.run(f"ip link del tag{VLAN}") for guest in lan.guests]
 
 
-def test_vlan_of_the_host(lan):
-    """A VLAN interface of the host on the uplink reaches a guest's."""
-    tagged = f"198.51.{lan.net.split('.')[2]}"
-    tag = f"{lan.link.uplink}.{VLAN}"
-    sh(f"ip link add link {lan.link.uplink} name {tag} type vlan id {VLAN} && ip addr add {tagged}.1/24 dev {tag} && ip link set {tag} up")
-    lan.guests[0].run(f"ip link add link eth0 name tag{VLAN} type vlan id {VLAN}")
+@pytest.mark.parametrize("name,number", [("wire", 2), ("host", 1)])
+def test_vlan_both_ways(lan, name, number):
+    """A tag that a guest, the wire or the host puts on stays on, with TCP of full frames, in every direction."""
+    outside, (network, undo) = end(lan, name), vlan_interfaces(lan)
+    outside.run(f"ip addr add {network}.{number}/24 dev {outside.device}")
+    untag = lan.tagged(outside, VLAN)
     try:
-        lan.guests[0].run(f"ip addr add {tagged}.11/24 dev tag{VLAN} && ip link set tag{VLAN} up")
-        lan.ping(lan.host, f"{tagged}.11")
-        lan.host.run(f"xfer -t 300 push {tagged}.11 {lan.port} {4 * MEGABYTE}")
-        lan.host.run(f"xfer -t 300 pull {tagged}.11 {lan.port} {4 * MEGABYTE}")
+        for source, target in ((outside, 11), (lan.guests[0], number), (lan.guests[0], 12), (lan.guests[1], 11)):
+            lan.ping(source, f"{network}.{target}")
+        outside.run(f"xfer -t 300 push {network}.11 {lan.port} {8 * MEGABYTE}", 400)
+        outside.run(f"xfer -t 300 pull {network}.12 {lan.port} {8 * MEGABYTE}", 400)
+        lan.guests[0].run(f"xfer -t 300 push {network}.12 {lan.port} {8 * MEGABYTE}", 400)
     finally:
-        lan.guests[0].run(f"ip link del tag{VLAN}")
-        sh(f"ip link del {tag}")
+        untag()
+        outside.run(f"ip addr del {network}.{number}/24 dev {outside.device}")
+        undo()
+    lan.ping(outside, lan.guests[0].ip)
 
 
 def test_queue_pairs_change_under_traffic(lan):
@@ -167,7 +161,9 @@ def test_queue_pair_moves_under_traffic(lan):
 # Things die. Each test has its own LAN.
 
 def test_mtu_is_told_to_the_guest(rig):
-    lan = Lan(rig, count=1, mtu=1400).boot()
+    """QEMU hands it on if it is told to (host_mtu), and asks the backend whether it can be kept."""
+    lan = Lan(rig, count=1, mtu=1400).boot(extra=",host_mtu=1400")
+    assert "MTU" in lan.port_of(0)["features"]
     assert "mtu 1400" in lan.guests[0].run("ip link show eth0")
     lan.ping(lan.guests[0], lan.wire.ip, size=1372)
     lan.push(lan.guests[0], lan.wire, 4 * MEGABYTE)
