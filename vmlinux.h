@@ -125,6 +125,18 @@ enum {
 	BPF_F_EXCLUDE_INGRESS = 16,
 };
 
+struct eventfd_ctx {
+	int id;
+};
+
+struct file {
+	void *private_data;
+};
+
+struct pt_regs {
+	long unsigned int di;
+};
+
 #ifndef BPF_NO_PRESERVE_ACCESS_INDEX
 #pragma clang attribute pop
 #endif

@@ -16,6 +16,9 @@ xdp_action bpf_map_type ethhdr vlan_hdr BPF_F_MMAPABLE@ BPF_F_INGRESS@"
 # a relocated field access has moved: so no CO-RE for them.
 contexts="xdp_md __sk_buff"
 
+# STRUCT:MEMBER,... of large kernel structs only what is read: CO-RE finds members by name, wherever they lie.
+parts="eventfd_ctx:id file:private_data pt_regs:di"
+
 fail()
 {
 	echo "make-vmlinux: $*" >&2
@@ -30,7 +33,7 @@ trap 'rm -f "$dump"' EXIT
 bpftool btf dump file "$btf" format c >"$dump" || fail "$btf: bpftool cannot print it; a newer bpftool may"
 
 # bpftool puts a blank line between definitions, so awk reads one definition a record.
-awk -v wanted="$wanted" -v contexts="$contexts" '
+awk -v wanted="$wanted" -v contexts="$contexts" -v parts="$parts" '
 BEGIN { RS = "" }
 
 /^typedef / {
@@ -82,6 +85,38 @@ function emit_all(names,    list, i, total) {
 	}
 }
 
+# Prints the named members of a struct, in the order in which they are named.
+function emit_part(n, members,    lines, wanted_list, i, k, count, total, found) {
+	if (!(n in text)) {
+		print "make-vmlinux: " n ": not among the types of this kernel" > "/dev/stderr"
+		exit 1
+	}
+	total = split(text[n], lines, /\n/)
+	count = split(members, wanted_list, ",")
+	print "\nstruct " n " {"
+	for (k = 1; k <= count; k++) {
+		found = ""
+		for (i = 2; i <= total && !found; i++)
+			if (lines[i] ~ ("[ *]" wanted_list[k] "(\\[[0-9]+\\])?;$"))
+				found = lines[i]
+		if (!found) {
+			print "make-vmlinux: " n "." wanted_list[k] ": not among the members on this kernel" > "/dev/stderr"
+			exit 1
+		}
+		sub(/^[ \t]+/, "\t", found)
+		print found
+	}
+	print "};"
+}
+
+function emit_parts(names,    list, pair, i, total) {
+	total = split(names, list, " ")
+	for (i = 1; i <= total; i++) {
+		split(list[i], pair, ":")
+		emit_part(pair[1], pair[2])
+	}
+}
+
 END {
 	print "/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */"
 	print "/* Kernel types that bpf/ uses. Made by scripts/make-vmlinux.sh (`make vmlinux`); not edited by hand. */"
@@ -89,6 +124,7 @@ END {
 	print "#ifndef BPF_NO_PRESERVE_ACCESS_INDEX"
 	print "#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)\n#endif"
 	emit_all(wanted)
+	emit_parts(parts)
 	print "\n#ifndef BPF_NO_PRESERVE_ACCESS_INDEX\n#pragma clang attribute pop\n#endif"
 	emit_all(contexts)
 	print "\n#endif"
