@@ -2,6 +2,7 @@
 # Installs what vhostlane needs from Debian's packages.
 #   install-deps.sh build   to build it (and to run it)
 #   install-deps.sh test    also what demo, check and bench need (the default)
+#   install-deps.sh bench   also what bench-seeds draws its plots with
 # Does nothing, and asks no mirror, when everything is there already.
 set -euo pipefail
 
@@ -12,12 +13,14 @@ test=(libcmocka-dev python3 python3-pytest python3-scapy iproute2 ethtool tcpdum
 	iputils-ping qemu-system-x86 linux-image-cloud-amd64 busybox-static cpio kmod
 	dpdk dpdk-dev librte-mempool-ring23 librte-net-virtio23 librte-net-vhost23 librte-net-af-xdp23 procps
 	xdp-tools util-linux libclang-rt-14-dev iperf3 libubsan1)
+bench=(gnuplot-nox)
 
 want=("${build[@]}")
 case "${1:-test}" in
 build) ;;
 test) want+=("${test[@]}") ;;
-*) echo "install-deps.sh: unknown set '$1': neither build nor test; name one of them" >&2; exit 2 ;;
+bench) want+=("${test[@]}" "${bench[@]}") ;;
+*) echo "install-deps.sh: unknown set '$1': neither build, test nor bench; name one of them" >&2; exit 2 ;;
 esac
 
 missing=()

@@ -55,6 +55,7 @@ static const char usage[] =
 	"  rr,guest,64,1          guests ask one another in pairs, 1 request in flight, 64-byte frames\n"
 	"  rr,to-guest,64,16      the wire asks guests        (from-guest: guests ask the wire)\n"
 	"  stream,guest,1500,64   guests send to one another in pairs, both ways, at most 64 frames unacknowledged\n"
+	"  idle                   nobody says anything\n"
 	"  FLOWS of each queue pair, or to each guest's (default 1)\n\n"
 	"  --guests N             (default 2)\n"
 	"  --pairs N              queue pairs of each, a thread to each (default 1)\n"
@@ -103,6 +104,8 @@ static struct work parse_work(const char *text)
 	struct work work = {.flows = 1};
 	int path = -1;
 
+	if (!strcmp(text, "idle"))
+		return (struct work){.kind = WORK_STREAM, .length = HEAD_LENGTH, .in_flight = 1};
 	copy_string(copy, sizeof(copy), text);
 	field = strsep(&rest, ",");
 	for (unsigned i = WORK_REQUEST_RESPONSE; i < ARRAY_SIZE(kinds); i++)
@@ -180,7 +183,7 @@ static void parse(int argc, char **argv, struct options *o)
 		o->works[i] = parse_work(o->work_texts[i]);
 		if (o->works[i].path != PATH_GUEST_TO_GUEST && !o->wire_queues)
 			die(o->work_texts[i], "needs a wire; give --wire");
-		if (o->works[i].path == PATH_GUEST_TO_GUEST && o->guests < 2)
+		if (o->works[i].path == PATH_GUEST_TO_GUEST && o->works[i].flows && o->guests < 2)
 			die(o->work_texts[i], "needs two guests; give --guests");
 	}
 }

@@ -56,6 +56,13 @@ void traffic_add_flow(struct traffic *t, uint16_t from, const uint8_t from_mac[6
 	flow->answered_on = -1;
 }
 
+/* Does a flow stay on one queue pair, and with it on one worker? Asked only of guests that have several. */
+static void note_pair(struct end *end, struct end_counters *counters, bool known, bool same)
+{
+	if (end->shared && known)
+		*(same ? &counters->home : &counters->astray) += 1;
+}
+
 /* --- sending ---------------------------------------------------------------------------------------------------------- */
 
 static void lock(struct end *end)
@@ -131,10 +138,7 @@ static void on_response(struct end *end, struct end_counters *counters, const st
 	struct end *from = end->siblings[flow->from - end->sibling_first];
 	const uint64_t now = now_ns();
 
-	if (from == end)
-		counters->home++;
-	else
-		counters->astray++;
+	note_pair(end, counters, true, from == end);
 	lock(from);
 	if ((int32_t)(stamp->sequence - flow->base) >= 0) {
 		atomic_fetch_add_explicit(&flow->progress, 1, memory_order_relaxed);
@@ -155,10 +159,7 @@ static void on_request(struct end *end, struct end_counters *counters, const str
 	const int before = atomic_exchange_explicit(&flow->answered_on, (int)end->number, memory_order_relaxed);
 	struct stamp answer = *stamp;
 
-	if (before == (int)end->number)
-		counters->home++;
-	else if (before >= 0)
-		counters->astray++;
+	note_pair(end, counters, before >= 0, before == (int)end->number);
 	answer.kind = PACKET_RESPONSE;
 	lock(end);
 	if (!send_frame(end, flow->back, &answer, end->traffic->work.length))
@@ -214,10 +215,7 @@ static void on_data(struct end *end, struct end_counters *counters, const struct
 
 	counters->frames++;
 	counters->bytes += length;
-	if (flow->answered_on == (int)end->number)
-		counters->home++;
-	else if (flow->answered_on >= 0)
-		counters->astray++;
+	note_pair(end, counters, flow->answered_on >= 0, flow->answered_on == (int)end->number);
 	if (ahead < 0) {
 		counters->reordered++;
 		return;
@@ -246,10 +244,7 @@ static void on_acknowledgement(struct end *end, struct end_counters *counters, c
 {
 	struct flow *flow = &end->traffic->flows[stamp->flow];
 
-	if (flow->from == end->number)
-		counters->home++;
-	else
-		counters->astray++;
+	note_pair(end, counters, true, flow->from == end->number);
 	if ((int32_t)(stamp->sequence - flow->base) <= 0)
 		return;
 	flow->base = stamp->sequence;
