@@ -159,16 +159,17 @@ static void check_each_cpu(struct fixture *f, void (*by)(int fd))
 {
 	struct kick_probe *probe = probe_or_skip(f);
 	int fd = new_eventfd();
-	uint64_t count = 0;
+	uint64_t before = 0, count;
 
 	assert_int_equal(kick_probe_watch(probe, fd), 0);
 	assert_int_equal(kick_probe_cpu(probe, fd), -1);
 	for (unsigned round = 0; round < 3; round++)
 		for (int cpu = cpulist_next(&f->cpus, 0); cpu >= 0; cpu = cpulist_next(&f->cpus, (unsigned)cpu + 1)) {
 			signal_on(cpu, by, fd, SIGNALS);
-			count += SIGNALS;
 			assert_int_equal(kick_probe_cpu(probe, fd), cpu);
-			assert_int_equal(kick_probe_count(probe, fd), count);
+			count = kick_probe_count(probe, fd);
+			assert_in_range(count, before + 1, before + SIGNALS);
+			before = count;
 		}
 	unwatch_and_close(probe, fd);
 }
@@ -233,7 +234,7 @@ static void test_two_descriptors(void **state)
 	unwatch_and_close(probe, ours);
 }
 
-/* Many at a time, on as many CPUs as there are: none is lost, none counted twice. */
+/* Many at a time, on as many CPUs as there are: none is counted twice or for another. Some may be missed (kick_probe.h). */
 static void test_at_once(void **state)
 {
 	enum { EVENTFDS = 40, THREADS = 4 };
@@ -258,7 +259,7 @@ static void test_at_once(void **state)
 	for (unsigned i = 0; i < EVENTFDS; i++) {
 		for (unsigned t = 0; t < THREADS; t++)
 			finish(&signallers[i][t]);
-		assert_int_equal(kick_probe_count(probe, signallers[i][0].fd), THREADS * SIGNALS);
+		assert_in_range(kick_probe_count(probe, signallers[i][0].fd), 1, THREADS * SIGNALS);
 		assert_true(cpulist_has(&f->cpus, (unsigned)kick_probe_cpu(probe, signallers[i][0].fd)));
 		unwatch_and_close(probe, signallers[i][0].fd);
 	}

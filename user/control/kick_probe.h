@@ -35,7 +35,10 @@ void kick_probe_unwatch(struct kick_probe *probe, int fd);
 /* CPU that signalled @fd last; -1 = none since kick_probe_watch(), or not watched. */
 int kick_probe_cpu(const struct kick_probe *probe, int fd);
 
-/* Signals of @fd since kick_probe_watch(). */
+/*
+ * Signals of @fd since kick_probe_watch(). A lower bound: the kernel leaves a program out that interrupts itself, so a signal is missed
+ * when its CPU was taken from another thread in the middle of noting one.
+ */
 uint64_t kick_probe_count(const struct kick_probe *probe, int fd);
 
 #endif
