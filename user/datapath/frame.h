@@ -9,6 +9,7 @@
 #ifndef VHOSTLANE_DATAPATH_FRAME_H
 #define VHOSTLANE_DATAPATH_FRAME_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "datapath/vnet.h"
@@ -20,6 +21,32 @@
 #define FRAME_LENGTH_MIN 14	/* shortest frame taken: an Ethernet header */
 #define FRAME_LENGTH_PADDED 60	/* shortest frame delivered: shorter ones get zero bytes (IEEE 802.3 3.2.8) */
 #define FRAME_LENGTH_MAX 65562	/* longest frame taken from a guest: 64 KiB of IP packet, Ethernet header, two tags, rounded */
+
+/* Segmentation that a frame asks for. */
+enum frame_gso {
+	FRAME_GSO_NONE,
+	FRAME_GSO_TCP4,
+	FRAME_GSO_TCP6,
+	FRAME_GSO_UDP4, /* into datagrams of their own (USO), not into fragments */
+	FRAME_GSO_UDP6,
+};
+
+/*
+ * What is known of a frame's checksum and of its segmentation, in host byte order, true of the frame as it is: judged by
+ * vnet_judge(), or made by segmentation and coalescing. Offsets count from the Ethernet header's first byte. All zero:
+ * nothing to do, nothing known.
+ */
+struct frame_offload {
+	uint8_t gso;	     /* enum frame_gso; if not NONE, needs_checksum is set and the headers lie in the private head */
+	bool ecn;	     /* gso: CWR is set, which belongs to the first segment only */
+	bool fixed_id;	     /* gso, IPv4: all segments have one identification (DF is set), else it counts up */
+	bool needs_checksum; /* the field at csum_start + csum_offset holds a sum to go on from; the rest up to the frame's
+			      * end is summed while the frame is copied */
+	bool verified;	     /* the transport checksum was found right */
+	uint16_t csum_start, csum_offset;
+	uint16_t gso_size;	/* payload bytes of each segment but the last */
+	uint16_t header_length; /* Ethernet through transport header; 0 = not known */
+};
 
 struct frame_segment {
 	const uint8_t *data;
@@ -34,6 +61,7 @@ struct frame {
 	uint16_t segment_count;
 	struct vnet_header vnet;		/* what the sender said of checksum and segmentation, read once */
 	uint16_t origin;			/* ring: head of the chain. lane: unused */
+	struct frame_offload offload;		/* what that means for the frame, checked; zero in fresh frames */
 };
 
 struct frame_burst {

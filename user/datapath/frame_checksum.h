@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A frame's transport checksum: completed while the frame is copied, or verified. No state; any thread.
+ *
+ * To one contiguous place: frame_copy(). To scattered places, piece by piece in the frame's order:
+ *	frame_checksum_start(&c, frame); frame_checksum_copy(&c, to, from, length) ...; frame_checksum_finish(&c);
+ * Bytes of guest memory are loaded once: the sum is of what was copied.
+ */
+#ifndef VHOSTLANE_DATAPATH_FRAME_CHECKSUM_H
+#define VHOSTLANE_DATAPATH_FRAME_CHECKSUM_H
+
+#include "datapath/checksum.h"
+#include "datapath/frame.h"
+#include "datapath/layout.h"
+
+struct frame_checksum {
+	struct checksum sum;
+	uint32_t start;	      /* frame bytes to pass before summing begins; UINT32_MAX = nothing to complete */
+	uint32_t csum_offset; /* from start to the checksum field */
+	uint32_t offset;      /* frame bytes copied so far */
+	uint8_t *to[2];	      /* where the field's two bytes went */
+};
+
+void frame_checksum_start(struct frame_checksum *c, const struct frame *frame);
+
+/* The frame's next @length bytes from @from to @to. */
+void frame_checksum_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *from, uint32_t length);
+
+/* Stores the checksum, after all of the frame was copied; where it went must still be writable. */
+void frame_checksum_finish(struct frame_checksum *c);
+
+/*
+ * Head and segments to @to, which has room for frame->length bytes. No padding. @complete: the checksum, if the frame needs it;
+ * false for a receiver that takes it open.
+ */
+void frame_copy(const struct frame *frame, uint8_t *to, bool complete);
+
+enum frame_verify {
+	FRAME_VERIFY_UNKNOWN, /* no whole TCP or UDP packet, or one without a checksum */
+	FRAME_VERIFY_GOOD,
+	FRAME_VERIFY_BAD,
+	FRAME_VERIFY_PARTIAL, /* wrong, but just the pseudo-header's sum: the sender left completion to a device */
+};
+
+/**
+ * frame_verify() - is the TCP or UDP checksum of a frame right?
+ *
+ * Only sound for frames whose memory does not change any more: those of a device. Sets offload.verified if GOOD. A PARTIAL frame
+ * is made whole by frame_expect_completion().
+ */
+enum frame_verify frame_verify(struct frame *frame, const struct layout *layout);
+
+/* Marks a PARTIAL frame as one whose checksum is to be completed. False: padding behind the packet would be summed too. */
+bool frame_expect_completion(struct frame *frame, const struct layout *layout);
+
+#endif
