@@ -40,6 +40,14 @@ struct {
 	__type(value, struct vl_flow_row);
 } flow_steering SEC(".maps");
 
+/* Port -> VLANs that it carries, of ports with VL_PORT_VLANS. The engine writes; XDP and tc read. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, VL_PORTS_MAX);
+	__type(key, __u32);
+	__type(value, struct vl_vlan_row);
+} port_vlans SEC(".maps");
+
 /* enum vl_reason -> frames, per CPU. XDP and tc count; the engine reads. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -21,17 +21,31 @@ static __always_inline void count(__u32 reason)
 		*value += 1;
 }
 
+/* Does the port carry frames of this VLAN? */
+static __always_inline bool carries_vlan(const struct vl_port_value *port, __u16 vlan)
+{
+	const __u32 id = port->port;
+	const struct vl_vlan_row *row;
+
+	if (!(port->flags & VL_PORT_VLANS))
+		return true;
+	row = bpf_map_lookup_elem(&port_vlans, &id);
+	return row && vl_vlan_allowed(row, vlan);
+}
+
 /* The port of an address. A trunk port also takes tagged frames that no entry of their own VLAN claims. */
 static __always_inline const struct vl_port_value *find_port(const struct vl_port_key *key)
 {
 	const struct vl_port_value *port = bpf_map_lookup_elem(&ports, key);
 	struct vl_port_key untagged = *key;
 
-	if (port || key->vlan == VL_VLAN_NONE)
-		return port;
-	untagged.vlan = VL_VLAN_NONE;
-	port = bpf_map_lookup_elem(&ports, &untagged);
-	return port && (port->flags & VL_PORT_TRUNK) ? port : NULL;
+	if (!port && key->vlan != VL_VLAN_NONE) {
+		untagged.vlan = VL_VLAN_NONE;
+		port = bpf_map_lookup_elem(&ports, &untagged);
+		if (port && !(port->flags & VL_PORT_TRUNK))
+			return NULL;
+	}
+	return port && carries_vlan(port, key->vlan) ? port : NULL;
 }
 
 /* The queue pair on which the guest last sent this flow (virtio 1.2, 5.1.6.5.6). */

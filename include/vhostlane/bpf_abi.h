@@ -7,6 +7,7 @@
  *   queue_affinity  struct vl_queue_key -> struct vl_queue_value   engine and operator write; XDP, tc and engine read
  *   flow_steering   __u32 port id       -> struct vl_flow_row      engine stores through mmap; XDP and tc read
  *   lanes           __u32 index         -> AF_XDP socket           engine writes; XDP redirects
+ *   port_vlans      __u32 port id       -> struct vl_vlan_row      engine writes; XDP and tc read
  *   counters        __u32 enum vl_reason-> __u64 per CPU           XDP and tc count; engine reads
  *   settings        __u32 0             -> struct vl_settings      engine stores through mmap; XDP and tc read
  * The two index rules are vl_flow_index() and vl_lane_index() below.
@@ -37,7 +38,8 @@ struct vl_port_key {
 };
 
 enum vl_port_flags {
-	VL_PORT_TRUNK = 1 << 0, /* entry with vlan 0 also takes tagged frames of any VLAN, tag left in place */
+	VL_PORT_TRUNK = 1 << 0, /* entry with vlan 0 also takes tagged frames of any VLAN */
+	VL_PORT_VLANS = 1 << 1, /* of those, and of untagged frames (bit 0), only the VLANs in the port's row of `port_vlans` */
 };
 
 struct vl_port_value {
@@ -65,6 +67,18 @@ struct vl_flow_row {
 	__u32 queue_pair[VL_FLOW_BUCKETS];
 };
 _Static_assert(sizeof(struct vl_flow_row) % 8 == 0, "rows follow one another without gaps");
+
+#define VL_VLANS 4096
+
+struct vl_vlan_row {
+	__u64 allowed[VL_VLANS / 64]; /* bit v of word v / 64: frames of VLAN v as the wire carries them; bit 0: untagged */
+};
+
+static inline int vl_vlan_allowed(const struct vl_vlan_row *row, __u32 vlan)
+{
+	vlan &= VL_VLANS - 1;
+	return row->allowed[vlan / 64] >> (vlan % 64) & 1;
+}
 
 enum vl_settings_flags {
 	VL_SETTINGS_READY = 1 << 0,	/* lanes are filled: XDP may steer. Until then every frame passes to the stack */

@@ -262,6 +262,31 @@ static void priority_tag_is_untagged(void **state)
 	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
 }
 
+/* A trunk with a list: those VLANs and, by bit 0, untagged frames; all else is the stack's. */
+static void trunk_takes_listed_vlans(void **state)
+{
+	struct fixture *f = *state;
+	struct vl_vlan_row row = { .allowed = { 1ull << 10, 0, 0, 1ull << 8 } }; /* VLANs 10 and 200 */
+	const uint32_t port = 20;
+	struct packet p;
+
+	put_port(f, trunk, VL_VLAN_NONE, port, VL_PORT_TRUNK | VL_PORT_VLANS, 1);
+	put_affinity(f, port, 0, 0);
+	only_lane(f, 0, 0);
+	put(bpf_map__fd(f->skeleton->maps.port_vlans), &port, &row);
+	tagged(&p, trunk, 0x8100, 10, false);
+	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
+	tagged(&p, trunk, 0x8100, 200, false);
+	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
+	tagged(&p, trunk, 0x8100, 11, false);
+	expect(f, &p, XDP_PASS, VL_XDP_TO_STACK);
+	udp(&p, trunk);
+	expect(f, &p, XDP_PASS, VL_XDP_TO_STACK);
+	row.allowed[0] |= 1;
+	put(bpf_map__fd(f->skeleton->maps.port_vlans), &port, &row);
+	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
+}
+
 static void trunk_takes_any_vlan(void **state)
 {
 	struct fixture *f = *state;
@@ -643,6 +668,7 @@ int main(void)
 		TEST(vlans),
 		TEST(priority_tag_is_untagged),
 		TEST(trunk_takes_any_vlan),
+		TEST(trunk_takes_listed_vlans),
 		TEST(port_down),
 		TEST(not_ready),
 		TEST(host_link),

@@ -472,7 +472,7 @@ static void foreign_filter_after_ours(void **state)
 /* The host link's queue is the worker's own: xdp_steer on the engine's end finds a socket, there and only there. */
 static void queue_of_worker(void **state)
 {
-	static const char *const shared[] = { "ports", "queue_affinity", "flow_steering", "counters" };
+	static const char *const shared[] = { "ports", "queue_affinity", "flow_steering", "port_vlans", "counters" };
 	struct fixture *f = *state;
 	struct xdp_steer *xdp = xdp_steer__open();
 	struct vl_settings settings = { .flags = VL_SETTINGS_READY | VL_SETTINGS_HOST_LINK,
@@ -485,7 +485,7 @@ static void queue_of_worker(void **state)
 	uint32_t zero = 0, hash;
 
 	assert_non_null(xdp);
-	for (int i = 0; i < 4; i++)
+	for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]); i++)
 		assert_int_equal(
 			bpf_map__reuse_fd(bpf_object__find_map_by_name(xdp->obj, shared[i]),
 					  bpf_map__fd(bpf_object__find_map_by_name(f->skeleton->obj, shared[i]))),

@@ -61,7 +61,8 @@ static void port_keys(void **state)
 	assert_int_equal(p.role, PORT_ROLE_CLIENT);
 	assert_true(p.has_mac);
 	assert_int_equal(p.mac[5], 1);
-	assert_int_equal(p.vlan, 4094);
+	assert_int_equal(p.vlan.mode, CONFIG_VLAN_ACCESS);
+	assert_int_equal(p.vlan.id, 4094);
 	assert_int_equal(p.queues, 128);
 	assert_true(p.busy_poll_us == CONFIG_BUSY_POLL_ALWAYS);
 	assert_int_equal(p.node, 1);
@@ -75,6 +76,25 @@ static void port_keys(void **state)
 	assert_int_equal(p.mtu, 0);
 }
 
+static void vlan_trunks(void **state)
+{
+	static const char *const same[] = { "trunk:10", "trunk:10+20-29", "trunk:1-4094/native:7", "trunk:5+7+9/native:5", "17", "0" };
+	char text[CONFIG_VLAN_TEXT];
+	struct config_port p;
+	struct error e;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(same); i++) {
+		config_port_init(&p);
+		assert_int_equal(config_port_set(&p, "vlan", same[i], &e), 0);
+		assert_string_equal(config_format_vlan(&p.vlan, text), same[i]);
+	}
+	assert_int_equal(config_port_set(&p, "vlan", "trunk:3+2+1/native:9", &e), 0);
+	assert_string_equal(config_format_vlan(&p.vlan, text), "trunk:1-3/native:9");
+	assert_int_equal(p.vlan.id, 9);
+	assert_true(vl_vlan_allowed(&p.vlan.listed, 2));
+	assert_false(vl_vlan_allowed(&p.vlan.listed, 9));
+}
+
 static void port_values_refused(void **state)
 {
 	static const struct {
@@ -86,7 +106,9 @@ static void port_values_refused(void **state)
 		{ "socket", "/a/../b" }, { "socket", "/.." },	{ "socket", "/a/" },	   { "socket", "/a b" },  { "socket", "/a\n" },
 		{ "role", "Server" },  { "role", "" },		{ "mac", "52:54:00:00:00" }, { "mac", "" },	  { "mac", "01:00:5e:00:00:01" },
 		{ "mac", "ff:ff:ff:ff:ff:ff" },			{ "mac", "00:00:00:00:00:00" },			  { "vlan", "4095" },
-		{ "vlan", "-1" },      { "queues", "0" },	{ "queues", "129" },	   { "queues", "" },	  { "queues", "2 " },
+		{ "vlan", "-1" },      { "vlan", "trunk:" },	{ "vlan", "trunk:0" },	   { "vlan", "trunk:5-4" }, { "vlan", "trunk:4095" },
+		{ "vlan", "trunk:1+" }, { "vlan", "trunk:1,2" }, { "vlan", "trunk:1/native:0" }, { "vlan", "trunk:1/2" }, { "vlan", "trunk:1-" },
+		     { "queues", "0" },	{ "queues", "129" },	   { "queues", "" },	  { "queues", "2 " },
 		{ "queues", "0x2" },   { "queues", "18446744073709551617" },			   { "busy-poll-us", "1000001" },
 		{ "busy-poll-us", "4294967295" },		{ "busy-poll-us", "often" }, { "node", "64" },	  { "node", "-1" },
 		{ "mtu", "67" },       { "mtu", "65536" },	{ "uplink", "a-name-too-long-x" },		  { "uplink", "a/b" },
@@ -154,7 +176,7 @@ static void port_option(void **state)
 	assert_string_equal(p.name, "vm1");
 	assert_string_equal(p.socket, "/run/a.sock");
 	assert_int_equal(p.queues, 4);
-	assert_int_equal(p.vlan, 7);
+	assert_int_equal(p.vlan.id, 7);
 	assert_int_equal(p.node, 0);
 	assert_string_equal(p.uplink, "eth0");
 	assert_int_equal(config_parse_port("vm1=/run/a=b.sock", &p, &e), 0);
@@ -538,7 +560,7 @@ static void resolved_cpus(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(port_keys),	   cmocka_unit_test(port_values_refused), cmocka_unit_test(socket_path_length),
+		cmocka_unit_test(port_keys),	   cmocka_unit_test(vlan_trunks), cmocka_unit_test(port_values_refused), cmocka_unit_test(socket_path_length),
 		cmocka_unit_test(busy_poll_text),  cmocka_unit_test(port_option),	  cmocka_unit_test(uplink_option),
 		cmocka_unit_test(workers_and_control), cmocka_unit_test(duplicates),	  cmocka_unit_test(too_many),
 		cmocka_unit_test(port_without_socket), cmocka_unit_test(whole_file),	  cmocka_unit_test(empty_files),

@@ -82,6 +82,11 @@ static void learn(void *context, struct port *port, const uint8_t *mac, uint16_t
 	b->log[b->count++] = (struct record){.where = LEARN, .port = port->id, .vlan = vlan, .mark = mac[5]};
 }
 
+static void allow(struct port *port, unsigned vlan)
+{
+	port->vlans.allowed[vlan / 64] |= 1ull << (vlan % 64);
+}
+
 /* Ports 0 and 1: one pair; 2: two pairs; 3: access VLAN 30. Addresses 02:00:00:00:00:PORT; the host's is ...:ff. */
 static struct bench *setup_bench(bool uplink)
 {
@@ -98,10 +103,13 @@ static struct bench *setup_bench(bool uplink)
 
 		port->id = (uint16_t)p;
 		port->queue_pairs = p == 2 ? 2 : 1;
-		port->vlan = p == 3 ? 30 : 0;
+		port->pvid = port->key_vlan = p == 3 ? 30 : 0;
+		port->any_vlan = port->takes_tags = p != 3;
+		if (p == 3)
+			allow(port, 30);
 		port->counters = zalloc_aligned(sizeof(struct port_counters));
 		port->flow_steering = b->steering[p];
-		entries[p] = (struct forwarding_entry){.mac = {2, 0, 0, 0, 0, (uint8_t)p}, .vlan = port->vlan, .trunk = !port->vlan, .port = (int)p};
+		entries[p] = (struct forwarding_entry){.mac = {2, 0, 0, 0, 0, (uint8_t)p}, .vlan = port->key_vlan, .trunk = !port->key_vlan, .port = (int)p};
 		for (unsigned i = 0; i < port->queue_pairs; i++) {
 			b->pairs[p][i].port = port;
 			b->pairs[p][i].index = (uint16_t)i;
@@ -258,6 +266,64 @@ static void access_vlan_is_put_on_and_taken_off(void **state)
 	free_bench(b);
 }
 
+static void trunk_carries_what_is_listed(void **state)
+{
+	struct bench *b = setup_bench(true);
+
+	/* Port 0: VLANs 10 and 20, native 20. Port 1: VLAN 20 only, tagged; untagged frames are refused. */
+	b->ports[0].any_vlan = b->ports[1].any_vlan = false;
+	b->ports[0].pvid = 20;
+	allow(&b->ports[0], 10);
+	allow(&b->ports[0], 20);
+	allow(&b->ports[1], 20);
+	add(b, 1, 0, 0, 1); /* untagged is VLAN 20: reaches port 1 with the tag */
+	add(b, 1, 0, 20, 2);
+	add(b, 1, 0, 10, 3); /* port 1 is not in 10: the wire */
+	add(b, 1, 0, 11, 4); /* not allowed at all */
+	from_guest(b, 0, 0);
+	assert_int_equal(b->count, 3);
+	expect(b, 0, GUEST, 1, 1);
+	assert_int_equal(b->log[0].vlan, 20);
+	expect(b, 1, GUEST, 1, 2);
+	expect(b, 2, UPLINK, 0, 3);
+	assert_int_equal(b->log[2].vlan, 10);
+	assert_int_equal(counted(b, 0, PORT_DROP_VLAN), 1);
+	add(b, 0, 1, 20, 5); /* back: the native tag comes off */
+	add(b, 0, 1, 0, 6);
+	from_guest(b, 1, 0);
+	assert_int_equal(b->count, 1);
+	expect(b, 0, GUEST, 0, 5);
+	assert_int_equal(b->log[0].vlan, 0);
+	assert_int_equal(counted(b, 1, PORT_DROP_VLAN), 1);
+	add(b, 0, 9, 10, 7);
+	add(b, 0, 9, 0, 8); /* untagged on the wire is no VLAN of port 0 */
+	add(b, ALL, 9, 20, 9);
+	from_device(b);
+	assert_int_equal(b->count, 4); /* 7 to port 0; 9 to ports 0, 1 and 2 */
+	expect(b, 0, GUEST, 0, 7);
+	assert_int_equal(b->log[0].vlan, 10);
+	assert_int_equal(b->log[1].vlan, 0);
+	assert_int_equal(b->log[2].vlan, 20);
+	assert_int_equal(b->log[3].vlan, 20);
+	assert_int_equal(b->worker_counters[WORKER_DROP_LANE_UNKNOWN], 1);
+	free_bench(b);
+}
+
+static void priority_tag_becomes_the_ports(void **state)
+{
+	struct bench *b = setup_bench(true);
+	struct frame *f = add(b, 9, 3, 1, 1);
+
+	f->head[14] = 0xa0; /* priority 5, VLAN 0 */
+	f->head[15] = 0;
+	from_guest(b, 3, 0);
+	assert_int_equal(b->count, 1);
+	assert_int_equal(b->log[0].vlan, 30);
+	assert_int_equal(b->log[0].length, 64);
+	assert_int_equal(f->head[14] & 0xf0, 0xa0);
+	free_bench(b);
+}
+
 static void answers_return_on_the_pair_that_sent(void **state)
 {
 	struct bench *b = setup_bench(true);
@@ -387,6 +453,8 @@ int main(void)
 		cmocka_unit_test(unicast_keeps_order),
 		cmocka_unit_test(broadcast_reaches_all_but_the_sender),
 		cmocka_unit_test(access_vlan_is_put_on_and_taken_off),
+		cmocka_unit_test(trunk_carries_what_is_listed),
+		cmocka_unit_test(priority_tag_becomes_the_ports),
 		cmocka_unit_test(answers_return_on_the_pair_that_sent),
 		cmocka_unit_test(sources_are_judged),
 		cmocka_unit_test(drops_are_counted),

@@ -57,6 +57,9 @@ int bpf_set_fill_lanes(struct bpf_set *set, int node, struct lane_device *device
 int bpf_set_port_put(struct bpf_set *set, const struct vl_port_key *key, const struct vl_port_value *value);
 int bpf_set_port_delete(struct bpf_set *set, const struct vl_port_key *key);
 
+/* VLANs that a port with VL_PORT_VLANS carries. */
+int bpf_set_vlans_put(struct bpf_set *set, unsigned port, const struct vl_vlan_row *row);
+
 int bpf_set_affinity_put(struct bpf_set *set, const struct vl_queue_key *key, const struct vl_queue_value *value);
 int bpf_set_affinity_get(struct bpf_set *set, const struct vl_queue_key *key, struct vl_queue_value *value);
 int bpf_set_affinity_delete(struct bpf_set *set, const struct vl_queue_key *key);

@@ -63,6 +63,13 @@ uint32_t *bpf_set_flow_steering(struct bpf_set *set, unsigned port)
 	return port < VL_PORTS_MAX ? set->flow_steering + port * VL_FLOW_BUCKETS : NULL;
 }
 
+int bpf_set_vlans_put(struct bpf_set *set, unsigned port, const struct vl_vlan_row *row)
+{
+	const uint32_t id = port;
+
+	return bpf_map_update_elem(set->maps[SET_MAP_PORT_VLANS], &id, row, BPF_ANY);
+}
+
 int bpf_set_port_put(struct bpf_set *set, const struct vl_port_key *key, const struct vl_port_value *value)
 {
 	return bpf_map_update_elem(set->maps[SET_MAP_PORTS], key, value, BPF_ANY);

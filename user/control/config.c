@@ -249,7 +249,7 @@ static int check_pair(const struct config *config, const struct config_port *a, 
 	if (strcmp(a->socket, b->socket) == 0)
 		return error_set(error, -EEXIST, "port %s, socket '%s': port %s has it; give each port a socket of its own", b->name, b->socket,
 				 a->name);
-	if (a->has_mac && b->has_mac && a->vlan == b->vlan && memcmp(a->mac, b->mac, sizeof(a->mac)) == 0 && same_domain(config, a, b))
+	if (a->has_mac && b->has_mac && config_vlan_key(&a->vlan) == config_vlan_key(&b->vlan) && memcmp(a->mac, b->mac, sizeof(a->mac)) == 0 && same_domain(config, a, b))
 		return error_set(error, -EEXIST, "port %s, mac '%s': port %s has it on the same VLAN; give each guest an address of its own",
 				 b->name, mac_format(b->mac, mac), a->name);
 	return 0;

@@ -53,13 +53,32 @@ struct config_uplink {
 	unsigned queues; /* 0 = all of the device's */
 };
 
+/* VLANs of a port: "0", "N" (access) or "trunk:A+B-C[/native:N]". */
+enum config_vlan_mode {
+	CONFIG_VLAN_NONE,   /* frames as they are, with any tag or none */
+	CONFIG_VLAN_ACCESS, /* one VLAN; the guest sees no tag */
+	CONFIG_VLAN_TRUNK,  /* those listed, tagged; untagged frames are of the native VLAN, or refused */
+};
+struct config_vlan {
+	enum config_vlan_mode mode;
+	uint16_t id;		   /* access: the VLAN; trunk: the native one, 0 = none */
+	struct vl_vlan_row listed; /* trunk */
+};
+/* The VLAN under which the port's addresses are known: an access port's own; others have theirs in all of theirs. */
+static inline uint16_t config_vlan_key(const struct config_vlan *vlan)
+{
+	return vlan->mode == CONFIG_VLAN_ACCESS ? vlan->id : 0;
+}
+#define CONFIG_VLAN_TEXT 1024
+const char *config_format_vlan(const struct config_vlan *vlan, char text[CONFIG_VLAN_TEXT]);
+
 struct config_port {
 	char name[CONFIG_PORT_NAME_MAX + 1]; /* [A-Za-z0-9][A-Za-z0-9._-]* */
 	char socket[CONFIG_SOCKET_PATH_MAX + 1]; /* absolute */
 	enum port_role role;
 	bool has_mac;
 	uint8_t mac[6];
-	unsigned vlan;		/* 0 = none, 1 .. 4094 */
+	struct config_vlan vlan;
 	unsigned queues;	/* queue pairs, 1 .. VL_QUEUE_PAIRS_MAX; default 1 */
 	uint32_t busy_poll_us;	/* default CONFIG_BUSY_POLL_DEFAULT_US; UINT32_MAX = always; 0 = never */
 	int node;		/* NUMA node wanted, -1 = follow the guest */

@@ -89,7 +89,7 @@ static void take_address_from_others(struct engine *engine, struct managed_port 
 		if (!mp || mp == keeper || mp->port->domain != keeper->port->domain)
 			continue;
 		for (unsigned a = 0; a < mp->address_count; a++)
-			if (!memcmp(mp->addresses[a].mac, keeper->config.mac, 6) && mp->addresses[a].vlan == keeper->config.vlan)
+			if (!memcmp(mp->addresses[a].mac, keeper->config.mac, 6) && mp->addresses[a].vlan == keeper->port->key_vlan)
 				mp->addresses[a--] = mp->addresses[--mp->address_count];
 	}
 }
@@ -218,6 +218,7 @@ static int make_steering(struct engine *engine, struct managed_port *mp)
 {
 	struct uplink *uplink = uplink_of(engine, mp);
 
+	memset(mp->flow_idle, FLOW_IDLE_AGINGS, sizeof(mp->flow_idle)); /* nothing was sent yet */
 	if (uplink) {
 		mp->port->flow_steering = bpf_set_flow_steering(uplink_bpf(uplink), mp->port->id);
 		memset(mp->port->flow_steering, 0, VL_FLOW_BUCKETS * sizeof(uint32_t));
@@ -226,6 +227,17 @@ static int make_steering(struct engine *engine, struct managed_port *mp)
 	mp->private_steering = calloc(VL_FLOW_BUCKETS, sizeof(uint32_t));
 	mp->port->flow_steering = mp->private_steering;
 	return mp->private_steering ? 0 : -ENOMEM;
+}
+
+static void set_vlans(struct port *port, const struct config_vlan *vlan)
+{
+	port->pvid = vlan->id;
+	port->key_vlan = config_vlan_key(vlan);
+	port->takes_tags = vlan->mode != CONFIG_VLAN_ACCESS;
+	port->any_vlan = vlan->mode == CONFIG_VLAN_NONE;
+	port->vlans = vlan->listed;
+	if (vlan->id)
+		port->vlans.allowed[vlan->id / 64] |= 1ull << (vlan->id % 64);
 }
 
 static struct managed_port *make_port(struct engine *engine, const struct config_port *config, unsigned id, unsigned domain)
@@ -241,7 +253,7 @@ static struct managed_port *make_port(struct engine *engine, const struct config
 		goto fail;
 	mp->port->id = (uint16_t)id;
 	mp->port->domain = (uint16_t)domain;
-	mp->port->vlan = (uint16_t)config->vlan;
+	set_vlans(mp->port, &config->vlan);
 	mp->port->queue_pairs = (uint16_t)config->queues;
 	atomic_init(&mp->port->learns, !config->has_mac);
 	copy_string(mp->port->name, sizeof(mp->port->name), config->name);
@@ -284,7 +296,7 @@ static int check_clash(const struct engine *engine, const struct config_port *co
 	if (!config->has_mac)
 		return 0;
 	mac_format(config->mac, text);
-	owner = owner_of(engine, (unsigned)domain, config->mac, (uint16_t)config->vlan);
+	owner = owner_of(engine, (unsigned)domain, config->mac, config_vlan_key(&config->vlan));
 	if (owner && owner->config.has_mac)
 		return error_set(error, -EEXIST, "port %s: mac=%s belongs to port %s; choose another address", config->name, text, owner->config.name);
 	if ((unsigned)domain < engine->uplink_count && !memcmp(uplink_info(engine->uplinks[domain])->mac, config->mac, 6))
@@ -321,7 +333,7 @@ int ports_add(struct engine *engine, const struct config_port *config, struct er
 	}
 	if (config->has_mac) {
 		take_address_from_others(engine, mp);
-		add_address(mp, config->mac, (uint16_t)config->vlan, false);
+		add_address(mp, config->mac, mp->port->key_vlan, false);
 	}
 	publisher_publish(engine);
 	log_info("port %s: %s %s, %u queue pairs", config->name, config->role == PORT_ROLE_SERVER ? "listens on" : "connects to", config->socket,
@@ -375,7 +387,7 @@ static int set_mac(struct engine *engine, struct managed_port *mp, const struct 
 	atomic_store(&mp->port->learns, false);
 	mp->address_count = 0;
 	take_address_from_others(engine, mp);
-	add_address(mp, wanted->mac, (uint16_t)wanted->vlan, false);
+	add_address(mp, wanted->mac, mp->port->key_vlan, false);
 	publisher_publish(engine);
 	return 0;
 }

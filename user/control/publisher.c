@@ -211,15 +211,24 @@ static bool key_is_wanted(const struct managed_port *mp, const struct vl_port_ke
 	return false;
 }
 
+static uint32_t flags_of(const struct port *port)
+{
+	if (port->key_vlan)
+		return 0;
+	return VL_PORT_TRUNK | (port->any_vlan ? 0 : VL_PORT_VLANS);
+}
+
 /* Makes `ports` say what the port's addresses are now, and how many pairs receive. */
 static void put_addresses(struct engine *engine, struct managed_port *mp, unsigned receiving_pairs)
 {
 	struct uplink *uplink = uplink_of(engine, mp);
-	struct vl_port_value value = {.port = mp->port->id, .queue_pairs = receiving_pairs, .flags = mp->config.vlan ? 0 : VL_PORT_TRUNK};
+	struct vl_port_value value = {.port = mp->port->id, .queue_pairs = receiving_pairs, .flags = flags_of(mp->port)};
 
 	if (!uplink)
 		return;
 	value.node = node_of_port(engine, mp, uplink);
+	if ((value.flags & VL_PORT_VLANS) && bpf_set_vlans_put(uplink_bpf(uplink), mp->port->id, &mp->port->vlans))
+		log_error("port %s: the map `port_vlans` refuses its VLANs; its tagged frames go to the host's stack", mp->config.name);
 	for (unsigned i = 0; i < mp->published_count; i++)
 		if (!key_is_wanted(mp, &mp->published_keys[i]))
 			bpf_set_port_delete(uplink_bpf(uplink), &mp->published_keys[i]);
@@ -269,7 +278,10 @@ void publisher_age_flows(struct engine *engine)
 			age_flows_of(engine->ports[id]);
 }
 
-/* Every bucket points at a pair that receives; buckets that already do are left to their flows. */
+/*
+ * Every bucket points at a pair that receives. Buckets in which the guest sends are left to their flows; the others are spread anew, for
+ * guests switch their queues on one after the other.
+ */
 static void repair_steering(struct managed_port *mp)
 {
 	uint32_t *steering = mp->port->flow_steering;
@@ -278,8 +290,9 @@ static void repair_steering(struct managed_port *mp)
 
 	for (unsigned b = 0; count && b < VL_FLOW_BUCKETS; b++) {
 		const uint32_t now = __atomic_load_n(&steering[b], __ATOMIC_RELAXED);
+		const bool idle = mp->flow_idle[b] == FLOW_IDLE_AGINGS && !__atomic_load_n(&mp->port->flow_used[b], __ATOMIC_RELAXED);
 
-		if (now >= mp->config.queues || !pair_receives(mp, now) || (count > 1 && !steering[b] && !mp->published_value.queue_pairs))
+		if (idle || now >= mp->config.queues || !pair_receives(mp, now))
 			__atomic_store_n(&steering[b], receiving[b % count], __ATOMIC_RELAXED);
 	}
 }
@@ -350,7 +363,7 @@ static int build_domain(const struct engine *engine, const struct plan *plan, un
 		for (unsigned a = 0; a < mp->address_count && count < VL_MACS_MAX; a++) {
 			entries[count] = (struct forwarding_entry){
 				.vlan = mp->addresses[a].vlan,
-				.trunk = !mp->config.vlan,
+				.trunk = !mp->port->key_vlan,
 				.port = (int32_t)id,
 			};
 			memcpy(entries[count++].mac, mp->addresses[a].mac, 6);

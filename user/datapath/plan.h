@@ -54,7 +54,15 @@ struct queue_pair {
 struct port {
 	uint16_t id;
 	uint16_t domain;
-	uint16_t vlan; /* access VLAN: tag put on what comes from the guest, taken off what goes to it; 0 = frames as they are */
+	/*
+	 * VLANs. Frames travel as the wire carries them: what the guest sends untagged gets the tag of pvid, which comes off again
+	 * on the way to the guest. Frames of a VLAN that is not allowed neither enter nor leave.
+	 */
+	uint16_t pvid;	      /* 0 = untagged frames stay untagged */
+	uint16_t key_vlan;    /* VLAN under which its addresses are entered: pvid of an access port, else 0 (trunk entries) */
+	bool takes_tags;      /* from the guest */
+	bool any_vlan;	      /* all are allowed */
+	struct vl_vlan_row vlans; /* those allowed, if not all; bit 0: untagged */
 	uint16_t queue_pairs; /* allocated pairs */
 	_Atomic bool learns;  /* addresses are learned from what it sends (no MAC configured) */
 	char name[32];

@@ -41,6 +41,12 @@ static struct port_counters *counters_of(const struct sorting *s, const struct p
 	return &port->counters[s->worker];
 }
 
+/* Does the port carry frames of this VLAN (0 = untagged), as the wire has them? */
+static bool port_carries(const struct port *port, uint16_t vlan)
+{
+	return port->any_vlan || vl_vlan_allowed(&port->vlans, vlan);
+}
+
 static void tag_push(struct frame *frame, uint16_t vlan)
 {
 	uint8_t *head = frame->head - VLAN_TAG_LENGTH;
@@ -77,18 +83,31 @@ static struct queue_pair *pair_of_flow(const struct port_view *view, const struc
 	return view->slots[slot % view->port->queue_pairs];
 }
 
+/* Frames of the port's own VLAN without their tag; put back afterwards, for others that get the same frame. */
+static void deliver_untagged(struct sorting *s, const struct port_view *view, struct queue_pair *pair, struct frame **frames, uint32_t count)
+{
+	const uint16_t pvid = view->port->pvid;
+	uint64_t popped = 0;
+
+	_Static_assert(FRAME_BURST <= 64, "a bit a frame");
+	for (uint32_t i = 0; i < count; i++)
+		if (frame_vlan(frames[i]->head, frames[i]->head_length) == pvid) {
+			tag_pop(frames[i]);
+			popped |= 1ull << i;
+		}
+	s->output->to_guest(s->output->context, view, pair, frames, count);
+	for (uint32_t i = 0; i < count; i++)
+		if (popped >> i & 1)
+			tag_push(frames[i], pvid);
+}
+
 static void deliver_to_pair(struct sorting *s, const struct port_view *view, struct queue_pair *pair, struct frame **frames,
 			    uint32_t count)
 {
-	const bool access = view->port->vlan != 0;
-
-	if (access)
-		for (uint32_t i = 0; i < count; i++)
-			tag_pop(frames[i]);
-	s->output->to_guest(s->output->context, view, pair, frames, count);
-	if (access)
-		for (uint32_t i = 0; i < count; i++)
-			tag_push(frames[i], view->port->vlan);
+	if (view->port->pvid)
+		deliver_untagged(s, view, pair, frames, count);
+	else
+		s->output->to_guest(s->output->context, view, pair, frames, count);
 }
 
 /* One frame to every port of the domain that carries its VLAN, except its sender. Return: ports reached. */
@@ -101,7 +120,7 @@ static uint32_t flood_to_ports(struct sorting *s, struct frame *frame)
 	for (uint32_t i = 0; i < domain->flood_count; i++) {
 		const struct port_view *view = &s->plan->ports[domain->flood_ports[i]];
 
-		if (view->port == s->sender || (view->port->vlan && view->port->vlan != vlan))
+		if (view->port == s->sender || !port_carries(view->port, vlan))
 			continue;
 		deliver_to_pair(s, view, pair_of_flow(view, frame), &frame, 1);
 		reached++;
@@ -143,7 +162,7 @@ static const struct port_view *only_other_port(const struct sorting *s)
 
 		if (view->port == s->sender)
 			continue;
-		if (only || view->port->vlan || view->port->queue_pairs > 1)
+		if (only || !view->port->any_vlan || view->port->pvid || view->port->queue_pairs > 1)
 			return NULL;
 		only = view;
 	}
@@ -233,12 +252,20 @@ static void route_to_port(struct sorting *s, int32_t port, struct frame *frame)
 	add_to_group(s, TO_PORT, view, pair_of_flow(view, frame), frame);
 }
 
+/* The port of a destination address, if it carries the VLAN. */
+static int32_t look_up(const struct sorting *s, const uint8_t *mac, uint16_t vlan)
+{
+	const int32_t to = forwarding_lookup(s->plan->domains[s->domain].forwarding, forwarding_key(mac, vlan));
+
+	return to >= 0 && unlikely(!port_carries(s->plan->ports[to].port, vlan)) ? FORWARDING_NONE : to;
+}
+
 /* Is the source address this port's? Tells control of new ones. Return: false if the frame must be dropped. */
 static bool check_source(struct sorting *s, struct queue_pair *pair, const struct frame *frame)
 {
 	struct port *port = pair->port;
 	const uint8_t *mac = frame->head + 6;
-	const uint64_t key = forwarding_key(mac, port->vlan);
+	const uint64_t key = forwarding_key(mac, port->key_vlan);
 	int32_t owner;
 
 	if (likely(key == pair->last_source && pair->last_source_generation == s->plan->generation))
@@ -249,7 +276,7 @@ static bool check_source(struct sorting *s, struct queue_pair *pair, const struc
 	}
 	owner = forwarding_lookup(s->plan->domains[s->domain].forwarding, key);
 	if (owner == FORWARDING_NONE && port->learns) {
-		s->output->learn(s->output->context, port, mac, port->vlan);
+		s->output->learn(s->output->context, port, mac, port->key_vlan);
 		return true;
 	}
 	if (owner != port->id)
@@ -272,6 +299,24 @@ static void steer_answers(struct queue_pair *pair, const struct frame *frame)
 		__atomic_store_n(entry, pair->index, __ATOMIC_RELAXED);
 }
 
+/* Puts the tag of the port's own VLAN on what came untagged. Return: false if the frame's VLAN is not the port's. */
+static bool enter_vlan(const struct port *port, struct frame *frame, uint16_t *vlan)
+{
+	if (*vlan && !port->takes_tags)
+		return false;
+	if (!*vlan && port->pvid) {
+		*vlan = port->pvid;
+		/* A priority tag (VLAN 0) becomes the VLAN's own, its priority kept. */
+		if (frame_is_tagged(frame->head, frame->head_length)) {
+			frame->head[14] = (uint8_t)((frame->head[14] & 0xf0) | *vlan >> 8);
+			frame->head[15] = (uint8_t)*vlan;
+		} else {
+			tag_push(frame, *vlan);
+		}
+	}
+	return port_carries(port, *vlan);
+}
+
 static void route_from_guest(struct sorting *s, struct queue_pair *pair, struct frame *frame)
 {
 	struct port *port = pair->port;
@@ -284,13 +329,9 @@ static void route_from_guest(struct sorting *s, struct queue_pair *pair, struct 
 		counter_add(counters, PORT_DROP_FROM_GUEST_HEADER, 1);
 		return;
 	}
-	if (port->vlan) {
-		if (unlikely(vlan)) {
-			counter_add(counters, PORT_DROP_VLAN, 1);
-			return;
-		}
-		vlan = port->vlan;
-		tag_push(frame, vlan);
+	if (unlikely(!enter_vlan(port, frame, &vlan))) {
+		counter_add(counters, PORT_DROP_VLAN, 1);
+		return;
 	}
 	if (unlikely(!check_source(s, pair, frame)))
 		return;
@@ -300,7 +341,7 @@ static void route_from_guest(struct sorting *s, struct queue_pair *pair, struct 
 		add_to_group(s, TO_ALL, NULL, NULL, frame);
 		return;
 	}
-	to = forwarding_lookup(domain->forwarding, forwarding_key(frame->head, vlan));
+	to = look_up(s, frame->head, vlan);
 	if (to >= 0 && to != port->id)
 		route_to_port(s, to, frame);
 	else if (to == FORWARDING_HOST)
@@ -344,8 +385,7 @@ static void route_from_device(struct sorting *s, struct frame *frame, uint64_t *
 		add_to_group(s, TO_ALL, NULL, NULL, frame);
 		return;
 	}
-	to = forwarding_lookup(s->plan->domains[s->domain].forwarding,
-			       forwarding_key(frame->head, frame_vlan(frame->head, frame->head_length)));
+	to = look_up(s, frame->head, frame_vlan(frame->head, frame->head_length));
 	if (likely(to >= 0))
 		route_to_port(s, to, frame);
 	else
