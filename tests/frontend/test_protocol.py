@@ -1,0 +1,659 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Messages, right and wrong: what is answered, what is refused, and that nothing leaks or stands still for it."""
+import itertools
+import os
+import random
+import socket
+import struct
+
+import pytest
+
+from rig import wait_for
+from vhost_frontend import (F_CTRL_VQ, F_EVENT_IDX, F_GUEST_ANNOUNCE, F_INDIRECT, F_MQ, F_MRG_RXBUF, F_MTU, F_PROTOCOL, F_RING_RESET,
+                            F_VERSION_1, NEED_REPLY, NO_FD, P_LOG_SHMFD, P_MEM_SLOTS, P_MQ, P_NET_MTU, P_RARP, P_REPLY_ACK, P_RESET_DEVICE,
+                            P_STATUS, Disconnected, Memory, Region, Request, eventfd, eventfd_read, wait_readable)
+from virtio_driver import ethernet, mac, number_of
+from test_data import numbered
+
+A, B, C = mac(1), mac(2), mac(3)
+F_ANY_LAYOUT = 1 << 27
+RING_REQUESTS = (Request.SET_VRING_KICK, Request.SET_VRING_CALL, Request.SET_VRING_ERR)
+
+
+def u64(value):
+    return struct.pack("@Q", value)
+
+
+def state(index, number=0):
+    return struct.pack("@II", index, number)
+
+
+@pytest.fixture
+def lone(switch):
+    """A daemon with one port and its counts while nobody is connected."""
+    s = switch(ports=1, queues=2)
+    s.idle = (s.descriptors(), s.mappings())
+    return s
+
+
+def negotiated(s, port=0, acks=True):
+    f = s.frontend(port)
+    f.negotiate_protocol()
+    f.acks = acks and f.acks
+    f.set_features(F_PROTOCOL | F_VERSION_1)
+    return f
+
+
+def finish(s, *frontends):
+    """All is as it was before these were connected."""
+    for f in frontends:
+        f.close()
+    s.wait_state(0, "waiting")
+    s.wait_counts(*s.idle)
+    # And the port is still good for somebody.
+    f = negotiated(s)
+    assert f.ask_u64(Request.GET_QUEUE_NUM) == 2
+    f.close()
+
+
+# --- negotiation -----------------------------------------------------------------------------------------------------
+
+
+def test_offer(lone):
+    f = lone.frontend(0)
+    assert f.get_features() == (F_VERSION_1 | F_MRG_RXBUF | F_INDIRECT | F_EVENT_IDX | F_MQ | F_CTRL_VQ | F_GUEST_ANNOUNCE
+                                | F_RING_RESET | F_PROTOCOL | F_ANY_LAYOUT)
+    assert f.negotiate_protocol() == P_MQ | P_REPLY_ACK | P_RARP | P_NET_MTU | P_MEM_SLOTS | P_STATUS | P_RESET_DEVICE
+    assert f.ask_u64(Request.GET_QUEUE_NUM) == 2  # pairs, not rings
+    assert f.ask_u64(Request.GET_MAX_MEM_SLOTS) >= 32
+    assert f.ask_u64(Request.GET_STATUS) == 0
+    f.tell(Request.SET_STATUS, u64(11))
+    assert f.ask_u64(Request.GET_STATUS) == 11
+    assert f.quiet()
+    f.close()
+
+
+def test_mtu_is_offered_where_it_is_known(switch):
+    s = switch(ports=1, options={0: ",mtu=9000"})
+    f = s.frontend(0)
+    assert f.get_features() & F_MTU
+    f.negotiate_protocol()
+    f.tell(Request.NET_SET_MTU, u64(9000))
+    for bad in (0, 67, 65536, 1 << 32 | 1500):
+        assert f.try_tell(Request.NET_SET_MTU, u64(bad)) != 0
+    f.close()
+
+
+def test_features_that_are_not_offered(lone):
+    f = negotiated(lone)
+    for bit in range(64):
+        if not f.get_features() >> bit & 1:
+            assert f.try_tell(Request.SET_FEATURES, u64(F_PROTOCOL | 1 << bit)) != 0
+    assert lone.show(0)["state"] == "negotiated"
+    assert f.try_tell(Request.SET_PROTOCOL_FEATURES, u64(P_REPLY_ACK | P_LOG_SHMFD)) != 0
+    f.acks = False
+    f.send(Request.SET_FEATURES, u64(F_PROTOCOL | 1))
+    assert f.ended()
+    assert "not offered" in lone.show(0)["last_fault"]
+    finish(lone, f)
+
+
+def test_one_answer_to_each_message(lone):
+    """NEED_REPLY on every request that there is, each in a form that is right and in some that are wrong."""
+    memory = Memory(1 << 20)
+    region = memory.regions[0]
+    table, fds = memory.table()
+    good = {
+        Request.SET_FEATURES: (u64(F_PROTOCOL), []), Request.SET_OWNER: (b"", []), Request.RESET_OWNER: (b"", []),
+        Request.SET_MEM_TABLE: (table, fds), Request.SET_VRING_NUM: (state(0, 256), []),
+        Request.SET_VRING_ADDR: (struct.pack("@IIQQQQ", 0, 0, region.user, region.user + 8192, region.user + 4096, 0), []),
+        Request.SET_VRING_BASE: (state(0, 7), []), Request.SET_VRING_KICK: (u64(NO_FD), []), Request.SET_VRING_CALL: (u64(NO_FD), []),
+        Request.SET_VRING_ERR: (u64(NO_FD), []), Request.SET_PROTOCOL_FEATURES: (u64(P_REPLY_ACK | P_MQ), []),
+        Request.SET_VRING_ENABLE: (state(0, 1), []), Request.SEND_RARP: (b"\x52\x54\0\1\2\3\0\0", []),
+        Request.NET_SET_MTU: (u64(1500), []), Request.RESET_DEVICE: (b"", []), Request.SET_STATUS: (u64(1), []),
+        Request.REM_MEM_REG: (u64(0) + region.pack(), []), Request.ADD_MEM_REG: (u64(0) + region.pack(), fds),
+    }
+    answers = {Request.GET_FEATURES: b"", Request.GET_PROTOCOL_FEATURES: b"", Request.GET_QUEUE_NUM: b"", Request.GET_MAX_MEM_SLOTS: b"",
+               Request.GET_STATUS: b"", Request.GET_VRING_BASE: state(0)}
+    f = negotiated(lone)
+    for request, payload in answers.items():
+        for flags in (0, NEED_REPLY):
+            assert len(f.ask(request, payload, flags=flags)) == 8
+            assert f.quiet()
+    for request, (payload, passed) in good.items():
+        assert f.try_tell(request, payload, passed) == 0, request.name
+        assert f.quiet(), request.name
+    bad = {
+        Request.SET_FEATURES: u64(1 << 63), Request.SET_PROTOCOL_FEATURES: u64(1 << 63), Request.SET_VRING_NUM: state(0, 3),
+        Request.SET_VRING_ADDR: struct.pack("@IIQQQQ", 0, 0, 1, 2, 3, 0), Request.SET_VRING_BASE: state(0, 65536),
+        Request.SET_VRING_KICK: u64(0), Request.SET_VRING_CALL: u64(0), Request.SET_VRING_ERR: u64(99 | NO_FD),
+        Request.SET_VRING_ENABLE: state(0, 2), Request.NET_SET_MTU: u64(1), Request.SET_STATUS: u64(256),
+        Request.SET_MEM_TABLE: state(0), Request.ADD_MEM_REG: u64(0) + region.pack(),
+        Request.REM_MEM_REG: u64(0) + struct.pack("@QQQQ", 1, 2, 3, 4),
+    }
+    for request, payload in bad.items():
+        assert f.try_tell(request, payload) != 0, request.name
+        assert f.quiet(), request.name
+    # Of a ring that does not exist: an answer of its own all the same.
+    assert struct.unpack("@II", f.ask(Request.GET_VRING_BASE, state(77, 5), flags=NEED_REPLY)) == (77, 0)
+    for request in range(0, 300):
+        if request in good or request in answers:
+            continue
+        assert f.try_tell(request, u64(0)) != 0, request
+        assert f.quiet(), request
+    # Without REPLY_ACK the flag means nothing.
+    assert f.try_tell(Request.SET_PROTOCOL_FEATURES, u64(0)) == 0
+    f.send(Request.SET_OWNER, flags=NEED_REPLY)
+    assert f.quiet()
+    finish(lone, f)
+    memory.close()
+
+
+def test_log_base(lone):
+    """LOG_SHMFD is not offered. A frontend that sends a log all the same gets one answer if it asks for one; the log is closed."""
+    log = os.memfd_create("log")
+    os.ftruncate(log, 4096)
+    f = negotiated(lone)
+    count = lone.descriptors()
+    assert f.try_tell(Request.SET_LOG_BASE, struct.pack("@QQ", 4096, 0), [log]) != 0
+    assert f.quiet()
+    f.send(Request.SET_LOG_BASE, struct.pack("@QQ", 4096, 0), [log])
+    f.send(Request.SET_LOG_FD, b"", [log])
+    assert f.quiet()
+    assert lone.descriptors() == count
+    os.close(log)
+    finish(lone, f)
+
+
+@pytest.mark.parametrize("request_", (Request.IOTLB_MSG, Request.GET_CONFIG, Request.POSTCOPY_ADVISE, Request.GET_INFLIGHT_FD, 0, 99))
+def test_requests_that_cannot_be_answered(lone, request_):
+    """They want an answer of a shape that only their feature defines; it is not offered, so the session ends and says why."""
+    f = negotiated(lone)
+    f.send(request_, u64(0))
+    assert f.ended()
+    assert f"message {int(request_)}" in lone.show(0)["last_fault"]
+    finish(lone, f)
+
+
+# --- sizes, descriptors, pieces --------------------------------------------------------------------------------------
+
+
+def test_ring_sizes(lone):
+    f = negotiated(lone)
+    for good in (1, 2, 256, 32768):
+        f.state(Request.SET_VRING_NUM, 3, good)
+    for bad in (0, 3, 255, 32769, 65536, 0xFFFFFFFF):
+        assert f.try_tell(Request.SET_VRING_NUM, state(3, bad)) != 0, bad
+    for index in (4, 255, 256, 0xFFFFFFFF):
+        assert f.try_tell(Request.SET_VRING_NUM, state(index, 256)) != 0, index
+    finish(lone, f)
+
+
+@pytest.mark.parametrize("size", (0, 3, 32769))
+def test_bad_ring_size_drops_only_that_client(switch, size):
+    s = switch(ports=3)
+    a, b = s.pair_of_guests()
+    f = negotiated(s, 2, acks=False)
+    f.send(Request.SET_VRING_NUM, state(0, size))
+    assert f.ended()
+    assert f"ring size {size}" in s.show(2)["last_fault"]
+    a.send(ethernet(B, A, number=1))
+    assert number_of(b.expect()[0]) == 1
+    f.close()
+
+
+def test_ring_size_a_million_times(lone):
+    f = negotiated(lone, acks=False)
+    f.get_features()
+    before = lone.resident_kib()
+    message = struct.pack("@III", Request.SET_VRING_NUM, 1, 8)
+    chunk = b"".join(message + state(i % 4, 1 << i % 16) for i in range(1000))
+    f.socket.settimeout(600)
+    for _ in range(1000):
+        f.socket.sendall(chunk)
+    f.get_features()
+    assert lone.resident_kib() - before < 2048
+    finish(lone, f)
+
+
+@pytest.mark.parametrize("acks", (False, True))
+def test_surplus_descriptors(lone, acks):
+    """On each request: 1, 2, 8, 9 and many descriptors. Whatever becomes of the session, none stays open here."""
+    sample = [os.dup(0) for _ in range(200)]
+    table, _ = Memory(1 << 20).table()
+    for request, count in itertools.product(range(0, 46), (1, 2, 8, 9, 200)):
+        f = negotiated(lone)
+        payload = table if request == Request.SET_MEM_TABLE else u64(0)
+        try:
+            f.send(request, payload, sample[:count], NEED_REPLY if acks else 0)
+            f.get_features()
+        except (Disconnected, AssertionError):
+            pass  # refused with an answer, or dropped
+        f.close()
+    for fd in sample:
+        os.close(fd)
+    finish(lone)
+
+
+def test_surplus_payload(lone):
+    for request, size in itertools.product(range(0, 46), (1, 7, 9, 39, 41, 263, 265, 1024)):
+        f = negotiated(lone)
+        try:
+            f.send(request, bytes(size))
+            f.get_features()
+        except (Disconnected, AssertionError):
+            pass
+        f.close()
+    finish(lone)
+
+
+@pytest.mark.parametrize("header", (
+    struct.pack("@III", Request.SET_VRING_NUM, 1, 0xFFFFFFFF), struct.pack("@III", Request.SET_VRING_NUM, 1, 1025),
+    struct.pack("@III", Request.GET_FEATURES, 0, 0), struct.pack("@III", Request.GET_FEATURES, 2, 0),
+    struct.pack("@III", Request.GET_FEATURES, 3, 0), struct.pack("@III", Request.GET_FEATURES, 1 | 4, 0)))
+def test_bad_header_ends_the_session(lone, header):
+    f = negotiated(lone)
+    f.send_bytes(header + bytes(64), [0, 1, 2])
+    assert f.ended()
+    assert lone.show(0)["last_fault"]
+    finish(lone, f)
+
+
+def test_too_many_descriptors_end_the_session(lone):
+    f = negotiated(lone)
+    f.send(Request.SET_MEM_TABLE, Memory(1 << 20).table()[0], [0] * 9)
+    assert f.ended()
+    assert "descriptors" in lone.show(0)["last_fault"]
+    finish(lone, f)
+
+
+def test_message_in_pieces_stalls_nobody(switch):
+    """Half a header, for as long as it likes; the rest is understood when it comes."""
+    s = switch(ports=3)
+    a, b = s.pair_of_guests()
+    f = s.frontend(2)
+    f.negotiate_protocol()
+    f.acks = False
+    event = eventfd()
+    message = struct.pack("@IIIQ", Request.SET_VRING_CALL, 1 | NEED_REPLY, 8, 0)
+    for i, byte in enumerate(message):
+        f.send_bytes(bytes([byte]), [event] if i == 3 else [])
+        a.send(ethernet(B, A, number=i))
+        assert number_of(b.expect()[0]) == i
+        assert s.state(2) == "connected"
+    assert struct.unpack("@Q", f.reply(Request.SET_VRING_CALL))[0] == 0
+    # And a connection that ends within a message, with a descriptor on its way.
+    f.send_bytes(message[:9], [event])
+    f.close()
+    os.close(event)
+    s.wait_state(2, "waiting")
+
+
+def test_answers_that_nobody_reads(switch):
+    """The daemon neither waits nor stores: the connection ends."""
+    s = switch(ports=3)
+    a, b = s.pair_of_guests()
+    f = s.frontend(2)
+    before = s.resident_kib()
+    f.socket.settimeout(1)
+    message = struct.pack("@III", Request.GET_FEATURES, 1, 0)
+    with pytest.raises(Disconnected):
+        for _ in range(100000):
+            try:
+                f.send_bytes(message)
+            except socket.timeout:
+                pass
+    s.wait_state(2, "waiting")
+    assert "does not read" in s.show(2)["last_fault"]
+    assert s.resident_kib() - before < 2048
+    a.send(ethernet(B, A, number=1))
+    assert number_of(b.expect()[0]) == 1
+    f.close()
+
+
+# --- rings' descriptors ----------------------------------------------------------------------------------------------
+
+
+def test_kick_and_call_must_be_eventfds(lone, tmp_path):
+    f = negotiated(lone)
+    count = lone.descriptors()
+    file = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
+    memfd = os.memfd_create("x")
+    pipe = os.pipe()
+    null = os.open("/dev/null", os.O_RDWR)
+    for request, fd in itertools.product(RING_REQUESTS, (file, memfd, *pipe, null)):
+        assert f.try_tell(request, u64(1), [fd]) != 0
+    for request in RING_REQUESTS:
+        assert f.try_tell(request, u64(1)) != 0  # no descriptor, and no bit that says so
+        assert f.try_tell(request, u64(1 | NO_FD), [eventfd()]) != 0
+        assert f.try_tell(request, u64(1 | NO_FD)) == 0
+        assert f.try_tell(request, u64(4 | NO_FD)) != 0
+        assert f.try_tell(request, u64(1 | 1 << 9 | NO_FD)) != 0
+    assert lone.descriptors() == count
+    for fd in (file, memfd, null, *pipe):
+        os.close(fd)
+    finish(lone, f)
+
+
+def test_descriptors_are_replaced_not_piled_up(lone):
+    f = negotiated(lone)
+    for request, index in itertools.product(RING_REQUESTS, range(4)):
+        f.set_vring_fd(request, index, f.new_eventfd())
+    count = lone.descriptors()
+    event = eventfd()
+    for i in range(500):
+        f.set_vring_fd(RING_REQUESTS[i % 3], i % 4, event)
+    assert lone.descriptors() == count
+    os.close(event)
+    finish(lone, f)
+
+
+def test_full_call_counter_blocks_nobody(switch):
+    """A call descriptor that is full and blocks: the ring behind it may stop, nothing else may."""
+    s = switch(ports=3)
+    a, b = s.pair_of_guests()
+    c = s.guest(2)
+    s.learn(c, C, a, b)
+    call = eventfd(flags=os.O_CLOEXEC)
+    os.write(call, struct.pack("@Q", 0xFFFFFFFFFFFFFFFE))
+    b.frontend.set_vring_fd(Request.SET_VRING_CALL, 0, call)
+    os.set_blocking(call, False)
+    eventfd_read(call)
+    os.write(call, struct.pack("@Q", 0xFFFFFFFFFFFFFFFE))
+    os.set_blocking(call, True)
+    a.send_all(numbered(10, B, A))
+    for i in range(20):
+        a.send(ethernet(C, A, number=i))
+        assert number_of(c.expect()[0]) == i
+    b.frontend.set_vring_fd(Request.SET_VRING_CALL, 0, call)
+    assert s.state(2) == "serving"
+    os.close(call)
+
+
+# --- bases and memory ------------------------------------------------------------------------------------------------
+
+
+def test_base_of_rings_that_never_ran(lone):
+    f = lone.frontend(0)
+    for index in range(4):
+        assert f.get_vring_base(index) == 0
+    f.negotiate_protocol()
+    for index in range(4):
+        assert f.get_vring_base(index) == 0
+    assert f.quiet()
+    finish(lone, f)
+
+
+@pytest.mark.parametrize("base", (0, 65530))
+def test_base_after_frames(switch, base):
+    s = switch()
+    a, b = s.pair_of_guests(base=base)
+    a.send_all(numbered(20, B, A))
+    b.expect(20)
+    assert a.frontend.get_vring_base(1) == (base + 21) & 0xFFFF
+    # Stopped: what is sent now stays where it is.
+    a.send(ethernet(B, A, number=99))
+    assert a.frontend.get_vring_base(1) == (base + 21) & 0xFFFF
+    assert not s.ring(0, 1)["started"]
+    b.send(ethernet(A, B, number=5))  # the other ring runs on
+    assert number_of(a.expect()[0]) == 5
+    assert b.receive() is None
+    a.setup_ring(1, base=(base + 21) & 0xFFFF)
+    assert number_of(b.expect()[0]) == 99
+    # All buffers that were offered beyond what came: base = frames received.
+    assert b.frontend.get_vring_base(0) == (base + 22) & 0xFFFF
+
+
+def test_memory_again_under_traffic(switch):
+    """The same table and others, again and again, without new ring addresses; rings go on where they stand."""
+    s = switch()
+    a, b = s.guest(0, regions=4), s.guest(1, regions=4)
+    s.learn(a, A, b)
+    s.learn(b, B, a)
+    descriptors, mappings = s.descriptors(), s.mappings()
+    for i in range(100):
+        a.send_all(numbered(20, B, A, 20 * i))
+        one = (a, b)[i % 2]
+        if i % 3 == 2:
+            extra = Region(1 << 20, 1 << 44, 1 << 45)
+            one.frontend.set_mem_table(one.memory, one.memory.regions + [extra])
+            extra.close()
+        else:
+            one.frontend.set_mem_table(one.memory)
+        a.send(ethernet(B, A, number=0xE4D))
+        if one is a:
+            # What the guest had offered waits and is sent.
+            assert b.expect(20) == numbered(20, B, A, 20 * i)
+            assert number_of(b.expect()[0]) == 0xE4D
+        else:
+            # What came for it while its rings stood still is lost; what is there is in order, whole, and not twice.
+            frames = [b.expect()[0]]
+            while number_of(frames[-1]) != 0xE4D:
+                frames.append(b.expect()[0])
+            got = [number_of(f) - 20 * i for f in frames[:-1]]
+            assert got == sorted(set(got)) and frames[:-1] == [numbered(20, B, A, 20 * i)[n] for n in got]
+        a.drain()
+    for guest in (a, b):
+        guest.frontend.set_mem_table(guest.memory)
+    s.wait_counts(descriptors, mappings)
+
+
+def test_many_regions(switch):
+    """Nine DIMMs and more: by slots as many as are offered, one message holds eight and says so."""
+    s = switch()
+    a, b = s.pair_of_guests()
+    f = a.frontend
+    slots = f.ask_u64(Request.GET_MAX_MEM_SLOTS)
+    extra = [Region(4096, (1 << 44) + i * 8192, (1 << 45) + i * 8192) for i in range(slots - 1)]
+    for region in extra:
+        f.add_region(region)
+    one_more = Region(4096, 1 << 46, 1 << 46)
+    assert f.try_tell(Request.ADD_MEM_REG, u64(0) + one_more.pack(), [one_more.fd]) != 0
+    a.send(ethernet(B, A, number=1))
+    assert number_of(b.expect()[0]) == 1
+    for region in extra:
+        f.remove_region(region)
+    assert f.try_tell(Request.REM_MEM_REG, u64(0) + extra[0].pack()) != 0
+    payload, fds = a.memory.table(a.memory.regions + extra[:8])
+    f.acks = False
+    f.send(Request.SET_MEM_TABLE, payload, fds)
+    assert f.ended()
+    for region in [*extra, one_more]:
+        region.close()
+
+
+def test_region_by_region(switch):
+    """Memory that comes by ADD_MEM_REG, after the rings' addresses; frames in buffers of every region; then one goes."""
+    s = switch()
+    b = s.guest(1)
+    s.learn(b, B)
+    a = s.guest(0, start=False, regions=3, memory=24 << 20)
+    a.negotiate()
+    a.post(kick=False)
+    for index in (0, 1):
+        a.setup_ring(index)
+        a.frontend.enable(index)
+    assert s.state(0) == "negotiated"
+    for region in a.memory.regions[::-1]:
+        a.frontend.add_region(region)
+    assert s.state(0) == "serving"
+    ring = a.rings[1]
+    for region in a.memory.regions:
+        at = a.memory.allocate(2048, 64, region)
+        data = bytes(12) + ethernet(B, A, length=700)
+        a.memory.write(at, data)
+        ring.offer(ring.make([(at, len(data), False)]))
+    a.publish(1)
+    assert b.expect(3) == [ethernet(B, A, length=700)] * 3
+    a.frontend.remove_region(a.memory.regions[2])
+    a.send(ethernet(B, A, number=4))
+    assert number_of(b.expect()[0]) == 4
+
+
+@pytest.mark.parametrize("what", ("pipe", "null", "read-only", "too small", "zero", "wraps", "overlap"))
+def test_memory_that_is_no_good(lone, what):
+    f = negotiated(lone)
+    region = Region(1 << 20, 1 << 30, 1 << 40)
+    other = Region(1 << 20, 1 << 31, 1 << 41)
+    fds = [region.fd, other.fd]
+    extra = -1
+    if what == "pipe":
+        fds[1], extra = os.pipe()
+    elif what == "null":
+        fds[1] = extra = os.open("/dev/null", os.O_RDWR)
+    elif what == "read-only":
+        fds[1] = extra = os.open(f"/proc/self/fd/{other.fd}", os.O_RDONLY)
+    elif what == "too small":
+        other.offset = 4096
+    elif what == "zero":
+        other.size = 0
+    elif what == "wraps":
+        other.guest = (1 << 64) - 4096
+    elif what == "overlap":
+        other.guest = region.guest + (1 << 19)
+    table = struct.pack("@II", 2, 0) + region.pack() + other.pack()
+    assert f.try_tell(Request.SET_MEM_TABLE, table, fds) != 0
+    assert f.try_tell(Request.ADD_MEM_REG, u64(0) + region.pack(), fds[:1]) == 0
+    assert f.try_tell(Request.ADD_MEM_REG, u64(0) + other.pack(), fds[1:]) != 0
+    assert lone.mappings() == lone.idle[1] + 1
+    for fd in {extra, fds[1]} - {-1, other.fd}:
+        os.close(fd)
+    other.size = 1 << 20
+    other.close()
+    region.close()
+    finish(lone, f)
+
+
+def test_memory_file_that_shrinks(switch):
+    """Truncated under traffic: that guest's session ends and says why, the others do not notice."""
+    s = switch(ports=3)
+    a, b = s.pair_of_guests()
+    c = s.guest(2)
+    s.learn(c, C, a, b)
+    os.ftruncate(c.memory.regions[0].fd, 0)
+    a.send_all(numbered(50, C, A))
+    s.wait_state(2, "waiting")
+    assert "became shorter" in s.show(2)["last_fault"]
+    a.send(ethernet(B, A, number=1))
+    assert number_of(b.expect()[0]) == 1
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def test_unusual_orders(switch):
+    """Everything a ring needs, in forty orders; a frame goes through after each."""
+    s = switch()
+    b = s.guest(1)
+    dice = random.Random(2)
+    for attempt in range(40):
+        a = s.guest(0, start=False, base=attempt * 100, memory=8 << 20)
+        f = a.frontend
+        f.negotiate_protocol()
+        a.post(count=8, kick=False)
+        steps = [lambda: f.set_features(a.features), lambda: f.set_mem_table(a.memory), lambda: f.tell(Request.SET_OWNER)]
+        for index, ring in enumerate(a.rings):
+            user = a.memory.user
+            a.kick_fds[index], a.call_fds[index] = f.new_eventfd(), f.new_eventfd()
+            steps += [
+                lambda i=index: f.state(Request.SET_VRING_NUM, i, a.size), lambda i=index: f.state(Request.SET_VRING_BASE, i, a.base),
+                lambda i=index, r=ring: f.set_vring_addr(i, user(r.desc_at), user(r.avail_at), user(r.used_at)),
+                lambda i=index: f.set_vring_fd(Request.SET_VRING_KICK, i, a.kick_fds[i]),
+                lambda i=index: f.set_vring_fd(Request.SET_VRING_CALL, i, a.call_fds[i]), lambda i=index: f.enable(i)]
+        dice.shuffle(steps)
+        for step in steps:
+            step()
+        assert s.state(0) == "serving"
+        a.send(ethernet(b"\xff" * 6, A, number=attempt))
+        assert number_of(b.expect()[0]) == attempt
+        b.send(ethernet(b"\xff" * 6, B, number=attempt))
+        assert number_of(a.expect()[0]) == attempt
+        a.close()
+        a.memory.close()
+
+
+def test_base_left_out(switch):
+    """No SET_VRING_BASE at all: rings begin at 0 with the first kick."""
+    s = switch()
+    b = s.guest(1)
+    a = s.guest(0, start=False)
+    f = a.frontend
+    a.negotiate()
+    f.set_mem_table(a.memory)
+    a.post(count=8, kick=False)
+    for index, ring in enumerate(a.rings):
+        f.state(Request.SET_VRING_NUM, index, a.size)
+        f.set_vring_addr(index, *(a.memory.user(at) for at in (ring.desc_at, ring.avail_at, ring.used_at)))
+        a.kick_fds[index], a.call_fds[index] = f.new_eventfd(), f.new_eventfd()
+        f.set_vring_fd(Request.SET_VRING_CALL, index, a.call_fds[index])
+        f.set_vring_fd(Request.SET_VRING_KICK, index, a.kick_fds[index])
+        f.enable(index)
+        a.kick(index)
+    a.send(ethernet(b"\xff" * 6, A, number=1))
+    assert number_of(b.expect()[0]) == 1
+    wait_for(lambda: s.ring(0, 0)["started"], "ring 0 started", pause=0.01)
+    b.send(ethernet(b"\xff" * 6, B, number=2))
+    assert number_of(a.expect()[0]) == 2
+
+
+def test_without_protocol_features(switch):
+    """An old frontend: no SET_VRING_ENABLE, rings run when they are set up."""
+    s = switch()
+    b = s.guest(1)
+    a = s.guest(0, start=False)
+    f = a.frontend
+    f.set_features(F_VERSION_1 | F_MRG_RXBUF)
+    f.set_mem_table(a.memory)
+    a.post(kick=False)
+    for index in (0, 1):
+        a.setup_ring(index)
+    a.send(ethernet(b"\xff" * 6, A, number=1))
+    assert number_of(b.expect()[0]) == 1
+    b.send(ethernet(b"\xff" * 6, B, number=2))
+    assert number_of(a.expect()[0]) == 2
+
+
+@pytest.mark.parametrize("how", ("status", "reset device", "reset owner", "stop"))
+def test_guest_reset(switch, how):
+    """The driver is unbound and bound again fifty times under traffic: old buffers stay untouched, traffic resumes."""
+    s = switch()
+    a, b = s.pair_of_guests(memory=256 << 20)
+    f = b.frontend
+    for i in range(50):
+        a.send_all(numbered(20, B, A, 20 * i))
+        b.expect(10)
+        if how == "stop":
+            for index in (0, 1):
+                f.get_vring_base(index)
+        else:
+            request = {"status": Request.SET_STATUS, "reset device": Request.RESET_DEVICE, "reset owner": Request.RESET_OWNER}[how]
+            f.tell(request, u64(0) if how == "status" else b"")
+        assert not s.ring(1, 0)["started"] and not s.ring(1, 1)["started"]
+        old = b.rings[0]
+        before = (old.used16[1], bytes(old.used_elements.cast("B")))
+        pages = [(token, b.memory.read(token, 64)) for token, _ in list(old.tokens.values())[-20:]]
+        a.send_all(numbered(10, B, A))
+        a.drain()
+        assert (old.used16[1], bytes(old.used_elements.cast("B"))) == before
+        assert all(b.memory.read(at, 64) == data for at, data in pages)
+        # The driver starts again with rings of its own.
+        b.rings = [type(old)(b.memory, b.size, b.event_idx) for _ in b.rings]
+        b.partial = [[]]
+        b.send_slots = [[b.memory.allocate(b.SEND_SLOT, 64) for _ in range(16)]]
+        b.base = 0
+        b.post(count=64, kick=False)
+        f.set_features(b.features)
+        for index in (0, 1):
+            b.setup_ring(index)
+            f.enable(index)
+        a.send(ethernet(b"\xff" * 6, A, number=7))
+        assert number_of(b.expect()[-1]) == 7
+        s.learn(b, B, a)
+
+
+def test_silent_frontend(lone):
+    """One that connects and says nothing stays connected."""
+    f = lone.frontend(0)
+    assert not wait_readable(f.socket.fileno(), 2)
+    assert f.get_features()
+    finish(lone, f)
