@@ -15,7 +15,7 @@ import time
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "tests", "lib"))
 
-from rig import BUILD, RigError, sh  # noqa: E402 pylint: disable=wrong-import-position
+from rig import BUILD, RigError  # noqa: E402 pylint: disable=wrong-import-position
 
 RESULTS = os.path.join(BUILD, "bench")
 
@@ -92,9 +92,12 @@ class Surroundings:
     def describe(self):
         elapsed = time.monotonic() - self.start
         stolen = 100 * (stolen_seconds() - self.stolen) / elapsed / os.cpu_count()
-        revision = sh(["git", "-C", ROOT, "describe", "--always", "--dirty"], check=False).strip()
+        git = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                             check=False)
+        revision = git.stdout.strip() or "unknown"
+        busy = " **Something else was running: these figures are not to be trusted.**" if self.load > 1 or stolen > 5 else ""
         return (f"{time.strftime('%Y-%m-%d %H:%M')}, revision {revision}, Linux {platform.release()}, {os.cpu_count()} CPUs ({cpu_model()}); "
-                f"{elapsed:.0f} s; load average before {self.load:.1f}; {stolen:.1f} % of CPU time stolen by other machines.\n")
+                f"{elapsed:.0f} s; load average before {self.load:.1f}; {stolen:.1f} % of CPU time stolen by other machines.{busy}\n")
 
 
 def write(path, text):
