@@ -212,7 +212,7 @@ def test_ring_size_a_million_times(lone):
     for _ in range(1000):
         f.socket.sendall(chunk)
     f.get_features()
-    assert lone.resident_kib() - before < 2048
+    assert not lone.grown_since(before, 2048)
     finish(lone, f)
 
 
@@ -305,7 +305,7 @@ def test_answers_that_nobody_reads(switch):
                 pass
     s.wait_state(2, "waiting")
     assert "does not read" in s.show(2)["last_fault"]
-    assert s.resident_kib() - before < 2048
+    assert not s.grown_since(before, 2048)
     a.send(ethernet(B, A, number=1))
     assert number_of(b.expect()[0]) == 1
     f.close()
@@ -453,7 +453,9 @@ def test_many_regions(switch):
     assert number_of(b.expect()[0]) == 1
     for region in extra:
         f.remove_region(region)
-    assert f.try_tell(Request.REM_MEM_REG, u64(0) + extra[0].pack()) != 0
+    # QEMU 7 says it once for each queue pair; but what never was cannot go.
+    assert f.try_tell(Request.REM_MEM_REG, u64(0) + extra[0].pack()) == 0
+    assert f.try_tell(Request.REM_MEM_REG, u64(0) + one_more.pack()) != 0
     payload, fds = a.memory.table(a.memory.regions + extra[:8])
     f.acks = False
     f.send(Request.SET_MEM_TABLE, payload, fds)
@@ -534,6 +536,9 @@ def test_memory_file_that_shrinks(switch):
     a.send_all(numbered(50, C, A))
     s.wait_state(2, "waiting")
     assert "became shorter" in s.show(2)["last_fault"]
+    a.drain()
+    while b.receive():
+        pass  # c's address is nobody's now: its frames were flooded
     a.send(ethernet(B, A, number=1))
     assert number_of(b.expect()[0]) == 1
 

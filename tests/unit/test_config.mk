@@ -1,1 +1,1 @@
-$(eval $(call unit_test,test_config,common/error common/log common/util common/cpulist common/suggest control/config control/config_file control/config_port control/placement datapath/lane_device datapath/lane_socket datapath/lane datapath/frame_pool))
+$(eval $(call unit_test,test_config,common/error common/log common/util common/cpulist common/suggest control/config control/config_file control/config_port control/placement datapath/lane_device datapath/lane_socket datapath/lane datapath/frame_checksum datapath/checksum datapath/layout datapath/frame_pool))

@@ -18,6 +18,7 @@
 
 #include "common/util.h"
 #include "datapath/burst_lock.h"
+#include "datapath/frame_checksum.h"
 #include "datapath/lane_internal.h"
 
 #define FILL_LOW (LANE_RING_SIZE / 4 * 3) /* FILL is topped up from the cache when fewer are on it: not for every frame in flight */
@@ -126,6 +127,7 @@ static void frame_from_chunks(struct lane_port *port, const struct lane *lane, s
 	frame->segments = &burst->segments[burst->segment_count];
 	frame->segment_count = (uint16_t)(chunks - 1);
 	memset(&frame->vnet, 0, sizeof(frame->vnet));
+	memset(&frame->offload, 0, sizeof(frame->offload));
 	frame->origin = 0;
 	port->taken[port->taken_count++] = desc->addr & ~(uint64_t)device->chunk_mask;
 
@@ -256,11 +258,18 @@ static void copy_to_chunks(const struct lane_device *device, const struct frame 
 	const uint8_t *from = frame->head;
 	uint32_t left = frame->head_length, segment = 0, filled = 0;
 	uint8_t *to = device->area + *addresses + LANE_TX_OFFSET;
+	const bool complete = frame->offload.needs_checksum;
+	struct frame_checksum checksum;
 
+	if (complete)
+		frame_checksum_start(&checksum, frame);
 	for (;;) {
 		uint32_t part = min_u32(left, room - filled);
 
-		memcpy(to + filled, from, part);
+		if (complete)
+			frame_checksum_copy(&checksum, to + filled, from, part);
+		else
+			memcpy(to + filled, from, part);
 		filled += part;
 		from += part;
 		left -= part;
@@ -275,6 +284,8 @@ static void copy_to_chunks(const struct lane_device *device, const struct frame 
 			filled = 0;
 		}
 	}
+	if (complete)
+		frame_checksum_finish(&checksum);
 	if (unlikely(frame->length < FRAME_LENGTH_PADDED)) {
 		memset(to + filled, 0, FRAME_LENGTH_PADDED - filled);
 		filled = FRAME_LENGTH_PADDED;

@@ -142,6 +142,7 @@ unsigned ring_pending(struct ring *ring);
 /**
  * ring_put() - copy one frame into the guest's buffers, header first
  *
+ * An open checksum (frame->offload.needs_checksum) is completed on the way unless @header leaves it to the guest (NEEDS_CSUM).
  * Pads to FRAME_LENGTH_PADDED. With mergeable buffers spreads over as many chains as needed and sets num_buffers
  * (5.1.6.4); a frame that does not fit what is available is left out whole: no chain is consumed (-ENOBUFS), and without
  * mergeable buffers a frame larger than its chain is dropped and counted (-EMSGSIZE), the chain kept for the next.

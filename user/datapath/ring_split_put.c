@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 
+#include "datapath/frame_checksum.h"
 #include "datapath/ring_split_private.h"
 
 #define NUM_BUFFERS_AT offsetof(struct vnet_header, num_buffers)
@@ -55,6 +56,8 @@ struct source {
 	uint32_t total;	   /* of all, the part at at included */
 	uint32_t segment;  /* next */
 	bool head_done;
+	bool of_frame;	   /* what is at at belongs to the frame: is summed if the checksum is to be completed */
+	struct frame_checksum *checksum; /* NULL = nothing to complete */
 };
 
 static void source_advance(struct source *source)
@@ -66,12 +69,14 @@ static void source_advance(struct source *source)
 			source->at = frame->head;
 			source->left = frame->head_length;
 			source->head_done = true;
+			source->of_frame = true;
 		} else if (source->segment < frame->segment_count) {
 			source->at = frame->segments[source->segment].data;
 			source->left = frame->segments[source->segment++].length;
 		} else {
 			source->at = zeros;
 			source->left = min_u32(source->total, sizeof(zeros));
+			source->of_frame = false;
 		}
 	}
 }
@@ -81,7 +86,10 @@ static void source_copy(struct source *source, uint8_t *to, uint32_t length)
 	while (length) {
 		uint32_t n = min_u32(length, source->left);
 
-		memcpy(to, source->at, n);
+		if (unlikely(source->checksum && source->of_frame))
+			frame_checksum_copy(source->checksum, to, source->at, n);
+		else
+			memcpy(to, source->at, n);
 		to += n;
 		length -= n;
 		source->at += n;
@@ -192,10 +200,17 @@ static bool put_known_to_fail(struct ring *ring, uint32_t total)
 		__atomic_load_n(&ring->avail->idx, __ATOMIC_RELAXED) == ring->lacking_seen);
 }
 
+/* The frame's checksum is open and the receiver is not told so: it is completed while the frame is copied. */
+static inline bool must_complete(const struct frame *frame, const struct vnet_header *header)
+{
+	return unlikely(frame->offload.needs_checksum) && !(header->flags & VNET_NEEDS_CSUM);
+}
+
 static __attribute__((noinline)) int put_frame(struct ring *ring, const struct frame *frame,
 					       const struct vnet_header *header, uint32_t total)
 {
 	struct vnet_header first = *header;
+	struct frame_checksum checksum;
 	struct put put = {
 		.source = {.frame = frame, .at = (const uint8_t *)&first, .left = ring->header_length, .total = total},
 		.budget = CHAIN_STEPS_MAX,
@@ -207,12 +222,18 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 	if (put_known_to_fail(ring, total))
 		return put_failed(ring, ring->lacking_length, ring->lacking_result);
 	first.num_buffers = 1;
+	if (must_complete(frame, header)) {
+		frame_checksum_start(&checksum, frame);
+		put.source.checksum = &checksum;
+	}
 	rc = put_chains(ring, &put);
 	if (rc < 0) {
 		if ((uint16_t)(ring->ahead_end - ring->last_avail) > RING_AHEAD)
 			ring->ahead_end = ring->last_avail; /* overwritten: to be read again */
 		return put_failed(ring, total, rc);
 	}
+	if (put.source.checksum)
+		frame_checksum_finish(&checksum);
 	if (put.chains > 1) {
 		*put.num_buffers[0] = (uint8_t)put.chains;
 		*put.num_buffers[1] = (uint8_t)(put.chains >> 8);
@@ -239,9 +260,15 @@ static inline void vnet_write(uint32_t header_length, const struct vnet_header *
 		__builtin_memcpy(to + 8, &last, 2);
 }
 
-/* A frame that is more than a short head, or less than the shortest one. */
-static __attribute__((noinline)) void put_rest(const struct frame *frame, uint8_t *to)
+/* A frame that is more than a short head, or less than the shortest one, or has a checksum to complete. */
+static __attribute__((noinline)) void put_rest(const struct frame *frame, uint8_t *to, bool complete)
 {
+	if (complete) {
+		frame_copy(frame, to, true);
+		if (frame->length < FRAME_LENGTH_PADDED)
+			memset(to + frame->length, 0, FRAME_LENGTH_PADDED - frame->length);
+		return;
+	}
 	if (likely(frame->head_length <= FRAME_HEAD_MAX))
 		copy_head(to, frame->head, frame->head_length);
 	else
@@ -274,10 +301,10 @@ int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_hea
 		vnet_write(header_length, header, to);
 		/* One test for "no segments, FRAME_LENGTH_PADDED .. FRAME_HEAD_MAX": head_length is length then. */
 		if (likely(length - FRAME_LENGTH_PADDED <= FRAME_HEAD_MAX - FRAME_LENGTH_PADDED &&
-			   frame->head_length == length))
+			   frame->head_length == length && !frame->offload.needs_checksum))
 			copy_head(to + header_length, frame->head, length);
 		else
-			put_rest(frame, to + header_length);
+			put_rest(frame, to + header_length, must_complete(frame, header));
 		used_write(ring, ring->used_next++, slot->head, total);
 		ring->last_avail++;
 	} else {

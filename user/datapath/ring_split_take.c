@@ -36,6 +36,7 @@ static inline enum taken take_piece(struct frame_burst *burst, struct frame *fra
 	frame->head = head;
 	frame->segments = NULL;
 	frame->length = length;
+	frame->offload = (struct frame_offload){0};
 	vnet_read(header_length, at, &frame->vnet);
 	if (likely(length <= FRAME_HEAD_MAX)) {
 		frame->head_length = (uint16_t)length;
@@ -107,6 +108,7 @@ static __attribute__((noinline)) enum taken take_chain(struct ring *ring, struct
 	if (length < FRAME_LENGTH_MIN)
 		return take_drop(&ring->counters.frames_short);
 	vnet_read(ring->header_length, header, &frame->vnet);
+	frame->offload = (struct frame_offload){0};
 	frame->head = head;
 	frame->length = length;
 	frame->head_length = (uint16_t)min_u32(length, FRAME_HEAD_MAX);
