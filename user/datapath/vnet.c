@@ -34,15 +34,13 @@ static enum vnet_verdict judge_checksum(const struct frame *frame, const struct 
 {
 	if (start < ETHERNET_HEADER_LENGTH || start >= frame->length)
 		return VNET_CSUM_START;
+	if (layout->transport ? start < layout->transport : start <= layout->network)
+		return VNET_CSUM_START;
 	if (offset % 2 || start + offset + 2 > frame->length)
 		return VNET_CSUM_OFFSET;
 	if (offset == SCTP_CHECKSUM_OFFSET || (layout->protocol == IPPROTO_SCTP && start == layout->transport))
 		return VNET_CSUM_PROTOCOL;
-	if (layout->level != LAYOUT_TRANSPORT)
-		return start > layout->network ? VNET_GOOD : VNET_CSUM_START;
-	if (start < layout->transport)
-		return VNET_CSUM_START;
-	if (start == layout->transport &&
+	if (layout->level == LAYOUT_TRANSPORT && start == layout->transport &&
 	    offset != (layout->protocol == IPPROTO_TCP ? TCP_CHECKSUM_OFFSET : UDP_CHECKSUM_OFFSET))
 		return VNET_CSUM_OFFSET;
 	return VNET_GOOD;

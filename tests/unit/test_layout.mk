@@ -1,0 +1,1 @@
+$(eval $(call unit_test,test_layout,datapath/layout))
