@@ -11,7 +11,7 @@ network=203.0.113 # TEST-NET-3: nobody's real addresses
 host=$network.1 wire=$network.2
 macs=(52:54:00:d3:00:01 52:54:00:d3:00:02)
 guests=("$network.11" "$network.12")
-port=5001
+port=$((20000 + $$ % 20000))
 tag=$(printf '%04x' $(($$ % 65536)))
 uplink=vlup$tag peer=vlwire$tag namespace=vldemo$tag
 dir=$(mktemp -d -t vhostlane-demo.XXXXXX)
@@ -42,8 +42,11 @@ finish() {
 	set +e
 	if [ "$status" -ne 0 ]; then
 		say
-		say "FAILED (exit $status). The daemon's last lines:"
-		[ -f "$dir/vhostlane.log" ] && tail -n 25 "$dir/vhostlane.log" | sed 's/^/    /'
+		say "FAILED (exit $status)."
+		if [ -s "$dir/vhostlane.log" ]; then
+			say "The daemon's last lines:"
+			tail -n 25 "$dir/vhostlane.log" | sed 's/^/    /'
+		fi
 	fi
 	[ ${#qemu_pids[@]} -gt 0 ] && kill -KILL "${qemu_pids[@]}" 2>/dev/null
 	[ ${#server_pids[@]} -gt 0 ] && kill "${server_pids[@]}" 2>/dev/null
@@ -77,7 +80,10 @@ fi
 
 title "Installing what is missing, and building"
 scripts/install-deps.sh test
-env -u MAKEFLAGS -u MAKELEVEL make -s -j"$(nproc)"
+if ! env -u MAKEFLAGS -u MAKELEVEL make -s -j"$(nproc)" > "$dir/build.log" 2>&1; then
+	tail -n 40 "$dir/build.log" | sed 's/^/    /'
+	exit 1
+fi
 xfer=$(python3 "$guest" xfer)
 SECONDS=0
 say "  built: build/vhostlane"
@@ -119,8 +125,11 @@ for i in 1 2; do
 	in_guest "$i" "ip addr add ${guests[i - 1]}/24 dev eth0; ip link set eth0 up; ethtool -L eth0 combined 2; (xfer serve $port >/dev/null 2>&1 &)"
 	say "  vm$i: ${guests[i - 1]}, ${macs[i - 1]}, 2 queue pairs"
 done
-in_wire "$xfer" serve "$port" & server_pids+=($!)
-"$xfer" serve "$port" & server_pids+=($!)
+# Started by themselves, not through a function: $! must be the server, not a shell in front of it.
+nsenter --net="/run/netns/$namespace" "$xfer" serve "$port" >/dev/null 2>&1 &
+server_pids+=($!)
+"$xfer" serve "$port" >/dev/null 2>&1 &
+server_pids+=($!)
 
 title "Ping"
 ping_ok() { printf '  %-16s' "$1:"; shift; "$@" | grep -o '[0-9]* packets received\|[0-9]* received' | head -n 1; }
