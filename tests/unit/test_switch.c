@@ -375,12 +375,17 @@ static void drops_are_counted(void **state)
 	struct bench *b = setup_bench(true);
 
 	add(b, 0, 0, 0, 1); /* to itself */
-	add(b, 9, 0, 0, 2)->vnet.flags = 1;
-	add(b, 9, 0, 0, 3)->vnet.gso_type = 1;
+	add(b, 9, 0, 0, 2)->vnet.flags = VNET_NEEDS_CSUM; /* no offload was negotiated */
+	add(b, 9, 0, 0, 3)->vnet.gso_type = VNET_GSO_TCP4;
 	from_guest(b, 0, 0);
 	assert_int_equal(b->count, 0);
 	assert_int_equal(counted(b, 0, PORT_DROP_FROM_GUEST_TO_SELF), 1);
-	assert_int_equal(counted(b, 0, PORT_DROP_FROM_GUEST_HEADER), 2);
+	assert_int_equal(counted(b, 0, PORT_DROP_HEADER_NOT_NEGOTIATED), 2);
+	b->plan.ports[0].features = VNET_F_CSUM;
+	add(b, 9, 0, 0, 2)->vnet = (struct vnet_header){.flags = VNET_NEEDS_CSUM, .csum_start = 60, .csum_offset = 6};
+	from_guest(b, 0, 0);
+	assert_int_equal(b->count, 0);
+	assert_int_equal(counted(b, 0, PORT_DROP_HEADER_CSUM_START) + counted(b, 0, PORT_DROP_HEADER_CSUM_OFFSET), 1);
 	b->plan.ports[1].receiving = 0;
 	add(b, 1, 0, 0, 4);
 	from_guest(b, 0, 0);

@@ -37,7 +37,8 @@ extern const char *const port_role_names[PORT_ROLE_COUNT]; /* "server", "client"
 	X(BUSY_POLL, "busy-poll-us")      \
 	X(NODE, "node")                   \
 	X(MTU, "mtu")                     \
-	X(UPLINK, "uplink")
+	X(UPLINK, "uplink")               \
+	X(OFFLOADS, "offloads")
 
 enum config_port_key {
 #define CONFIG_PORT_KEY_ENUM(name, text) CONFIG_PORT_KEY_##name,
@@ -52,6 +53,28 @@ struct config_uplink {
 	enum lane_mode mode;
 	unsigned queues; /* 0 = all of the device's */
 };
+
+/* What a guest is offered, and whether frames from a device are coalesced for it: "all", "none" or names joined by "+". */
+#define PORT_OFFLOADS(X) \
+	X(CSUM, "csum")  \
+	X(TSO4, "tso4")  \
+	X(TSO6, "tso6")  \
+	X(ECN, "ecn")    \
+	X(USO, "uso")    \
+	X(COALESCE, "coalesce")
+
+enum port_offload {
+#define PORT_OFFLOAD_ENUM(name, text) PORT_OFFLOAD_##name,
+	PORT_OFFLOADS(PORT_OFFLOAD_ENUM)
+#undef PORT_OFFLOAD_ENUM
+	PORT_OFFLOAD_COUNT
+};
+#define PORT_OFFLOADS_ALL ((1u << PORT_OFFLOAD_COUNT) - 1)
+extern const char *const port_offload_names[PORT_OFFLOAD_COUNT];
+#define CONFIG_OFFLOADS_TEXT 64
+const char *config_format_offloads(unsigned offloads, char text[CONFIG_OFFLOADS_TEXT]);
+/* Virtio feature bits that they stand for, those without what they need left out (all need csum). */
+uint64_t config_offload_features(unsigned offloads);
 
 /* VLANs of a port: "0", "N" (access) or "trunk:A+B-C[/native:N]". */
 enum config_vlan_mode {
@@ -82,6 +105,7 @@ struct config_port {
 	unsigned queues;	/* queue pairs, 1 .. VL_QUEUE_PAIRS_MAX; default 1 */
 	uint32_t busy_poll_us;	/* default CONFIG_BUSY_POLL_DEFAULT_US; UINT32_MAX = always; 0 = never */
 	int node;		/* NUMA node wanted, -1 = follow the guest */
+	unsigned offloads;	/* bits of enum port_offload; default all */
 	unsigned mtu;		/* bytes told to the guest, 0 = the uplink's (or not told) */
 	char uplink[IF_NAMESIZE]; /* "" = the first */
 };

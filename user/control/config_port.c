@@ -9,6 +9,7 @@
 #include "common/util.h"
 #include "control/config.h"
 #include "control/config_text.h"
+#include "datapath/vnet.h"
 
 #define MTU_MIN 68    /* RFC 791; virtio 1.2, 5.1.4.1 */
 #define MTU_MAX 65521 /* what fits FRAME_LENGTH_MAX with header and tags */
@@ -28,6 +29,7 @@ void config_port_init(struct config_port *port)
 	port->queues = 1;
 	port->busy_poll_us = CONFIG_BUSY_POLL_DEFAULT_US;
 	port->node = -1;
+	port->offloads = PORT_OFFLOADS_ALL;
 }
 
 /* Names go into paths, option lists, NAME/PAIR and logs: letters, digits, '.', '_', '-'. */
@@ -228,11 +230,84 @@ static int set_uplink(struct config_port *port, const char *value, struct error 
 	return result;
 }
 
+const char *const port_offload_names[PORT_OFFLOAD_COUNT] = {
+#define PORT_OFFLOAD_NAME(name, text) [PORT_OFFLOAD_##name] = text,
+	PORT_OFFLOADS(PORT_OFFLOAD_NAME)
+#undef PORT_OFFLOAD_NAME
+};
+
+static int set_offloads(struct config_port *port, const char *value, struct error *error)
+{
+	unsigned offloads = 0;
+	const char *p = value;
+
+	if (strcmp(value, "all") == 0 || strcmp(value, "none") == 0) {
+		port->offloads = value[0] == 'a' ? PORT_OFFLOADS_ALL : 0;
+		return 0;
+	}
+	for (;;) {
+		const size_t length = strcspn(p, "+");
+		char name[16] = "", near[128];
+		unsigned i = 0;
+
+		if (length < sizeof(name))
+			memcpy(name, p, length);
+		while (i < PORT_OFFLOAD_COUNT && strcmp(name, port_offload_names[i]) != 0)
+			i++;
+		if (i == PORT_OFFLOAD_COUNT)
+			return error_set(error, -EINVAL, "offloads '%.64s': '%s' is none; give all, none, or names joined by +%s", value, name,
+					 suggest_text(name, port_offload_names, PORT_OFFLOAD_COUNT, near, sizeof(near)));
+		offloads |= 1u << i;
+		if (!p[length])
+			break;
+		p += length + 1;
+	}
+	port->offloads = offloads;
+	return 0;
+}
+
+const char *config_format_offloads(unsigned offloads, char text[CONFIG_OFFLOADS_TEXT])
+{
+	size_t used = 0;
+
+	if (offloads == PORT_OFFLOADS_ALL || !offloads) {
+		copy_string(text, CONFIG_OFFLOADS_TEXT, offloads ? "all" : "none");
+		return text;
+	}
+	for (unsigned i = 0; i < PORT_OFFLOAD_COUNT; i++)
+		if (offloads >> i & 1)
+			used += (size_t)snprintf(text + used, CONFIG_OFFLOADS_TEXT - used, "%s%s", used ? "+" : "", port_offload_names[i]);
+	return text;
+}
+
+uint64_t config_offload_features(unsigned offloads)
+{
+	static const uint64_t features[PORT_OFFLOAD_COUNT] = {
+		[PORT_OFFLOAD_CSUM] = VNET_F_CSUM | VNET_F_GUEST_CSUM,
+		[PORT_OFFLOAD_TSO4] = VNET_F_HOST_TSO4 | VNET_F_GUEST_TSO4,
+		[PORT_OFFLOAD_TSO6] = VNET_F_HOST_TSO6 | VNET_F_GUEST_TSO6,
+		[PORT_OFFLOAD_ECN] = VNET_F_HOST_ECN | VNET_F_GUEST_ECN,
+		[PORT_OFFLOAD_USO] = VNET_F_HOST_USO | VNET_F_GUEST_USO4 | VNET_F_GUEST_USO6,
+	};
+	const unsigned tso = 1u << PORT_OFFLOAD_TSO4 | 1u << PORT_OFFLOAD_TSO6;
+	uint64_t mask = 0;
+
+	/* Virtio 1.2, 5.1.3.1: segmentation requires checksums, ECN requires TSO. */
+	if (!(offloads & 1u << PORT_OFFLOAD_CSUM))
+		return 0;
+	if (!(offloads & tso))
+		offloads &= ~(1u << PORT_OFFLOAD_ECN);
+	for (unsigned i = 0; i < PORT_OFFLOAD_COUNT; i++)
+		if (offloads >> i & 1)
+			mask |= features[i];
+	return mask;
+}
+
 static int (*const setters[CONFIG_PORT_KEY_COUNT])(struct config_port *, const char *, struct error *) = {
 	[CONFIG_PORT_KEY_NAME] = set_name,	[CONFIG_PORT_KEY_SOCKET] = set_socket, [CONFIG_PORT_KEY_ROLE] = set_role,
 	[CONFIG_PORT_KEY_MAC] = set_mac,	[CONFIG_PORT_KEY_VLAN] = set_vlan,     [CONFIG_PORT_KEY_QUEUES] = set_queues,
 	[CONFIG_PORT_KEY_BUSY_POLL] = set_busy_poll, [CONFIG_PORT_KEY_NODE] = set_node, [CONFIG_PORT_KEY_MTU] = set_mtu,
-	[CONFIG_PORT_KEY_UPLINK] = set_uplink,
+	[CONFIG_PORT_KEY_UPLINK] = set_uplink,	[CONFIG_PORT_KEY_OFFLOADS] = set_offloads,
 };
 
 int config_port_set(struct config_port *port, const char *key, const char *value, struct error *error)

@@ -331,6 +331,7 @@ int ports_add(struct engine *engine, const struct config_port *config, struct er
 		free_port(mp);
 		return error->code;
 	}
+	vhost_user_set_offloads(mp->session, config_offload_features(config->offloads));
 	if (config->has_mac) {
 		take_address_from_others(engine, mp);
 		add_address(mp, config->mac, mp->port->key_vlan, false);
@@ -413,6 +414,12 @@ int ports_set(struct engine *engine, struct managed_port *mp, const char *key, c
 	if (!strcmp(key, "node")) {
 		mp->config.node = wanted.node;
 		publisher_rebalance(engine, UINT32_MAX);
+		return 0;
+	}
+	if (!strcmp(key, "offloads")) {
+		mp->config.offloads = wanted.offloads;
+		vhost_user_set_offloads(mp->session, config_offload_features(wanted.offloads));
+		publisher_publish(engine); /* coalescing at once, features at the next negotiation */
 		return 0;
 	}
 	if (!strcmp(key, "mtu")) {

@@ -17,7 +17,7 @@ void ports_remove_all(struct engine *engine);
 /* NULL with *error filled if there is none of that name. */
 struct managed_port *ports_find(struct engine *engine, const char *name, struct error *error);
 
-/* One key at run time: busy-poll-us (all pairs), node, mac, mtu (told at the next negotiation). Others need del and add. */
+/* One key at run time: busy-poll-us (all pairs), node, mac, mtu and offloads (told at the next negotiation). Others need del and add. */
 int ports_set(struct engine *engine, struct managed_port *mp, const char *key, const char *value, struct error *error);
 
 /* Workers' news: addresses to learn, faults to look at. */

@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "control/workforce.h"
+#include "datapath/coalesce.h"
 #include "datapath/grace.h"
 
 /* After steering changed, a frame that XDP steered by the old entry may still be on its way into its lane, for the rest of one NAPI
@@ -305,6 +306,8 @@ static int build_view(struct managed_port *mp, struct port_view *view)
 	unsigned stand_in = 0;
 
 	view->port = mp->port;
+	view->features = vhost_user_features(mp->session);
+	view->coalesce = mp->config.offloads >> PORT_OFFLOAD_COALESCE & 1 ? coalesce_kinds_for(view->features) : 0;
 	view->slots = calloc(mp->config.queues, sizeof(struct queue_pair *));
 	if (!view->slots)
 		return -ENOMEM;

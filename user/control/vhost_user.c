@@ -174,6 +174,11 @@ void vhost_user_close(struct vhost_user_session *s)
 	free(s);
 }
 
+void vhost_user_set_offloads(struct vhost_user_session *s, uint64_t features)
+{
+	s->offloads = features;
+}
+
 void vhost_user_set_mtu(struct vhost_user_session *s, unsigned mtu)
 {
 	s->mtu = mtu;

@@ -59,6 +59,9 @@ struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct
 /* Withdraws, closes, unlinks. NULL is fine. */
 void vhost_user_close(struct vhost_user_session *session);
 
+/* Virtio features on offer beside the fixed ones (offload bits), from the next connection on. 0 = none. */
+void vhost_user_set_offloads(struct vhost_user_session *session, uint64_t features);
+
 /* The MTU told to the guest, from the next connection on; 0 = not told. Bytes. */
 void vhost_user_set_mtu(struct vhost_user_session *session, unsigned mtu);
 

@@ -42,7 +42,7 @@ static uint64_t mask_of(const uint8_t *bits, size_t count)
 
 uint64_t features_on_offer(const struct vhost_user_session *s)
 {
-	return mask_of(virtio_features, ARRAY_SIZE(virtio_features)) | (s->mtu ? BIT(VIRTIO_NET_F_MTU) : 0);
+	return mask_of(virtio_features, ARRAY_SIZE(virtio_features)) | (s->mtu ? BIT(VIRTIO_NET_F_MTU) : 0) | s->offloads;
 }
 
 /* --- answers --------------------------------------------------------------------------------------------------------- */

@@ -48,6 +48,7 @@ struct vhost_user_session {
 	struct port *port;
 	char socket_path[CONFIG_SOCKET_PATH_MAX + 1];
 	enum port_role role;
+	uint64_t offloads; /* offered beside the fixed features */
 	unsigned mtu; /* told to guests; 0 = unknown: not offered */
 
 	/* Socket. */

@@ -29,7 +29,19 @@
 	X(DROP_FROM_GUEST_TO_SELF, "from_guest_to_itself", 1)	     /* destination is the sending port */     \
 	X(DROP_FROM_GUEST_UPLINK_FULL, "from_guest_uplink_full", 1)                                            \
 	X(DROP_FROM_GUEST_SOURCE, "from_guest_source_invalid", 1)    /* multicast or zero source address */    \
-	X(DROP_FROM_GUEST_HEADER, "from_guest_bad_header", 1)	     /* asks for an offload not negotiated */  \
+	/* The virtio header cannot be followed: in the order of enum vnet_verdict (vnet.h). */                \
+	X(DROP_HEADER_NOT_NEGOTIATED, "header_not_negotiated", 1)                                              \
+	X(DROP_HEADER_CSUM_START, "header_csum_start", 1)                                                      \
+	X(DROP_HEADER_CSUM_OFFSET, "header_csum_offset", 1)                                                    \
+	X(DROP_HEADER_CSUM_PROTOCOL, "header_csum_protocol", 1)                                                \
+	X(DROP_HEADER_GSO_TYPE, "header_gso_type", 1)                                                          \
+	X(DROP_HEADER_GSO_SIZE, "header_gso_size", 1)                                                          \
+	X(DROP_HEADER_GSO_NO_CSUM, "header_gso_without_csum", 1)                                               \
+	X(DROP_HEADER_GSO_PROTOCOL, "header_gso_protocol", 1)                                                  \
+	X(DROP_SEGMENT, "segment_headers", 1)		     /* asks for segmentation, its headers do not allow it */ \
+	X(SEGMENTED, "frames_segmented", 0)		     /* cut here, for a receiver that does not cut itself */ \
+	X(COALESCED, "frames_coalesced", 0)		     /* of a device, merged into larger ones */        \
+	X(COMPLETED_PARTIAL, "partial_checksums", 0)	     /* of a device, came with an open checksum */     \
 	X(DROP_FROM_GUEST_HOST_FULL, "from_guest_host_full", 1)	     /* host link could not take it */         \
 	X(DROP_VLAN, "vlan_mismatch", 1)			     /* a tag where none is allowed */
 

@@ -76,6 +76,8 @@ struct port {
 struct port_view {
 	struct port *port;  /* NULL = no such port */
 	uint16_t receiving; /* pairs whose to_guest ring runs; 0 = port is down */
+	uint32_t coalesce;  /* enum coalesce_kinds: what of one burst may be merged for it */
+	uint64_t features;  /* negotiated virtio features */
 	/* One slot a pair of the port (queue_pairs of them), so that a flow's pair is one look-up: a pair that does not
 	 * receive is stood in for by one that does. Unused when receiving is 0. */
 	struct queue_pair **slots;

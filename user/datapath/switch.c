@@ -59,6 +59,7 @@ static void tag_push(struct frame *frame, uint16_t vlan)
 	frame->head = head;
 	frame->head_length += VLAN_TAG_LENGTH;
 	frame->length += VLAN_TAG_LENGTH;
+	frame_offload_shift(frame, VLAN_TAG_LENGTH);
 }
 
 static void tag_pop(struct frame *frame)
@@ -69,6 +70,7 @@ static void tag_pop(struct frame *frame)
 	frame->head = head;
 	frame->head_length -= VLAN_TAG_LENGTH;
 	frame->length -= VLAN_TAG_LENGTH;
+	frame_offload_shift(frame, -VLAN_TAG_LENGTH);
 }
 
 /* The pair of a receiving port on which the frame's flow rides. */
@@ -317,6 +319,19 @@ static bool enter_vlan(const struct port *port, struct frame *frame, uint16_t *v
 	return port_carries(port, *vlan);
 }
 
+/* Return: false if the guest asks for what cannot be done; counted by reason. */
+static bool judge_header(struct sorting *s, const struct port *port, struct frame *frame)
+{
+	const enum vnet_verdict verdict = vnet_judge(frame, s->plan->ports[port->id].features);
+
+	_Static_assert(PORT_DROP_HEADER_GSO_PROTOCOL - PORT_DROP_HEADER_NOT_NEGOTIATED == VNET_GSO_PROTOCOL - VNET_NOT_NEGOTIATED,
+		       "counters stand in the order of verdicts");
+	if (likely(verdict == VNET_GOOD))
+		return true;
+	counter_add(counters_of(s, port), PORT_DROP_HEADER_NOT_NEGOTIATED + (verdict - VNET_NOT_NEGOTIATED), 1);
+	return false;
+}
+
 static void route_from_guest(struct sorting *s, struct queue_pair *pair, struct frame *frame)
 {
 	struct port *port = pair->port;
@@ -325,10 +340,8 @@ static void route_from_guest(struct sorting *s, struct queue_pair *pair, struct 
 	uint16_t vlan = frame_vlan(frame->head, frame->head_length);
 	int32_t to;
 
-	if (unlikely(!vnet_header_plain(&frame->vnet))) {
-		counter_add(counters, PORT_DROP_FROM_GUEST_HEADER, 1);
+	if (unlikely(!vnet_header_plain(&frame->vnet)) && !judge_header(s, port, frame))
 		return;
-	}
 	if (unlikely(!enter_vlan(port, frame, &vlan))) {
 		counter_add(counters, PORT_DROP_VLAN, 1);
 		return;

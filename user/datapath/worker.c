@@ -34,7 +34,10 @@
 
 #include "common/log.h"
 #include "datapath/burst_lock.h"
+#include "datapath/coalesce.h"
+#include "datapath/frame_checksum.h"
 #include "datapath/grace.h"
+#include "datapath/segment.h"
 #include "datapath/switch.h"
 
 #define DIRTY_MAX 64		     /* pairs that wait for their call at the end of the round */
@@ -103,6 +106,9 @@ struct worker {
 	struct learn_request last_learn;
 	uint64_t last_learn_generation;
 	struct frame_burst burst;
+	struct coalesce_scratch coalesce;
+	struct segmenter segmenter;
+	struct segment_burst segments;
 };
 
 static void count(struct worker *w, enum worker_counter which, uint64_t n)
@@ -152,62 +158,173 @@ static void mark_dirty(struct worker *w, struct queue_pair *pair)
 	w->dirty[w->dirty_count++] = pair;
 }
 
+/* What came of a group of frames that were put into one ring. */
+struct put_result {
+	unsigned delivered, too_large, no_buffers, faulted;
+	uint64_t bytes;
+};
+
+/* Return: false if the ring takes no more of this group. */
+static bool put_one(struct ring *ring, const struct frame *frame, const struct vnet_header *header, struct put_result *result)
+{
+	switch (ring_put(ring, frame, header)) {
+	case 0:
+		result->delivered++;
+		result->bytes += frame->length;
+		return true;
+	case -EMSGSIZE:
+		result->too_large++;
+		return true;
+	case -ENOBUFS:
+		result->no_buffers++;
+		return false;
+	default:
+		result->faulted++;
+		return false;
+	}
+}
+
+/* Segments of a frame for a guest that does not take it whole, straight into its buffers. */
+static bool put_segments(struct worker *w, const struct port_view *view, struct ring *ring, const struct frame *frame,
+			 struct put_result *result)
+{
+	struct port_counters *counters = &view->port->counters[w->index];
+	struct vnet_header header;
+
+	if (segment_start(&w->segmenter, frame) != SEGMENT_GOOD) {
+		counter_add(counters, PORT_DROP_SEGMENT, 1);
+		return true;
+	}
+	counter_add(counters, PORT_SEGMENTED, 1);
+	while (segment_next(&w->segmenter, &w->segments))
+		for (uint32_t i = 0; i < w->segments.count; i++) {
+			vnet_header_for(w->segments.list[i], view->features, &header);
+			if (!put_one(ring, w->segments.list[i], &header, result))
+				return false;
+		}
+	return true;
+}
+
+/* A frame whose checksum is open or known, or that is to be cut. */
+static bool put_offloaded(struct worker *w, const struct port_view *view, struct ring *ring, const struct frame *frame,
+			  struct put_result *result)
+{
+	struct vnet_header header;
+
+	if (frame->offload.gso != FRAME_GSO_NONE && !vnet_receiver_takes(frame, view->features))
+		return put_segments(w, view, ring, frame, result);
+	vnet_header_for(frame, view->features, &header);
+	return put_one(ring, frame, &header, result);
+}
+
+static void count_put(struct worker *w, const struct port_view *view, struct queue_pair *pair, const struct put_result *result)
+{
+	struct port_counters *counters = &view->port->counters[w->index];
+
+	if (result->delivered) {
+		mark_dirty(w, pair);
+		counter_add(counters, PORT_TO_GUEST_FRAMES, result->delivered);
+		counter_add(counters, PORT_TO_GUEST_BYTES, result->bytes);
+	}
+	if (unlikely(result->too_large)) {
+		counter_add(counters, PORT_DROP_TO_GUEST_TOO_LARGE, result->too_large);
+		log_limited(LOG_LEVEL_WARNING, "port %s: %u frames are larger than the guest's buffers; raise the guest's MTU or lower the sender's",
+			    view->port->name, result->too_large);
+	}
+	if (unlikely(result->no_buffers))
+		counter_add(counters, PORT_DROP_TO_GUEST_NO_BUFFERS, result->no_buffers);
+	if (unlikely(result->faulted)) {
+		counter_add(counters, PORT_DROP_TO_GUEST_FAULT, result->faulted);
+		report_fault(w, pair);
+	}
+}
+
+/* TCP segments (and datagrams) of one burst from a device become few large frames, if the guest takes those. */
+static unsigned coalesce(struct worker *w, const struct port_view *view, struct frame *const **frames, unsigned frame_count)
+{
+	const unsigned count_out = coalesce_frames(*frames, frame_count, view->coalesce, &w->coalesce);
+
+	if (w->coalesce.counters.merged)
+		counter_add(&view->port->counters[w->index], PORT_COALESCED, w->coalesce.counters.merged);
+	*frames = w->coalesce.list;
+	return count_out;
+}
+
 static unsigned output_to_guest(void *context, const struct port_view *view, struct queue_pair *pair, struct frame *const *frames,
 				unsigned frame_count)
 {
 	static const struct vnet_header plain;
 	struct worker *w = context;
-	struct port_counters *counters = &view->port->counters[w->index];
 	struct ring *ring = &pair->to_guest;
-	unsigned delivered = 0, too_large = 0, i;
-	uint64_t bytes = 0;
-	int result = 0;
+	struct put_result result = {0};
+	bool more = true;
+	unsigned i;
 
-	burst_lock(&pair->to_guest_lock);
-	for (i = 0; i < frame_count; i++) {
-		result = ring_put(ring, frames[i], &plain);
-		if (likely(result == 0)) {
-			delivered++;
-			bytes += frames[i]->length;
-		} else if (result == -EMSGSIZE) {
-			too_large++;
-		} else {
-			break;
-		}
+	if (w->from_lane) {
+		if (unlikely(atomic_load_explicit(&pair->worker, memory_order_relaxed) != (int)w->index))
+			count(w, WORKER_LANE_STRAYS, frame_count);
+		if (view->coalesce && frame_count > 1)
+			frame_count = coalesce(w, view, &frames, frame_count);
 	}
+	burst_lock(&pair->to_guest_lock);
+	for (i = 0; i < frame_count && more; i++)
+		more = likely(!frames[i]->offload.needs_checksum && !frames[i]->offload.verified)
+			       ? put_one(ring, frames[i], &plain, &result)
+			       : put_offloaded(w, view, ring, frames[i], &result);
 	ring_put_done(ring);
 	burst_unlock(&pair->to_guest_lock);
 
-	if (delivered) {
-		mark_dirty(w, pair);
-		counter_add(counters, PORT_TO_GUEST_FRAMES, delivered);
-		counter_add(counters, PORT_TO_GUEST_BYTES, bytes);
-	}
-	if (unlikely(too_large))
-		counter_add(counters, PORT_DROP_TO_GUEST_TOO_LARGE, too_large);
-	if (unlikely(i < frame_count)) {
-		counter_add(counters, result == -ENOBUFS ? PORT_DROP_TO_GUEST_NO_BUFFERS : PORT_DROP_TO_GUEST_FAULT, frame_count - i);
-		if (result != -ENOBUFS)
-			report_fault(w, pair);
-	}
-	if (w->from_lane && unlikely(atomic_load_explicit(&pair->worker, memory_order_relaxed) != (int)w->index))
-		count(w, WORKER_LANE_STRAYS, frame_count);
-	return delivered;
+	/* What is left of the group shares the fate of the frame that ended it. */
+	if (result.faulted)
+		result.faulted += frame_count - i;
+	else
+		result.no_buffers += frame_count - i;
+	count_put(w, view, pair, &result);
+	return result.delivered;
 }
 
-static unsigned send_on(struct device_end *end, struct frame *const *frames, unsigned frame_count)
+/* Frames that must be cut go out as their segments, in their place among the others. */
+static unsigned send_cut(struct worker *w, struct device_end *end, const struct frame *frame)
 {
-	return end ? lane_send(end->port, frames, frame_count) : 0;
+	unsigned offered = 0, sent = 0;
+
+	if (segment_start(&w->segmenter, frame) != SEGMENT_GOOD)
+		return 0;
+	while (segment_next(&w->segmenter, &w->segments)) {
+		offered += w->segments.count;
+		sent += lane_send(end->port, w->segments.list, w->segments.count);
+	}
+	return sent == offered;
+}
+
+static unsigned send_on(struct worker *w, struct device_end *end, struct frame *const *frames, unsigned frame_count)
+{
+	unsigned start = 0, sent = 0;
+
+	if (!end)
+		return 0;
+	for (unsigned i = 0; i < frame_count; i++) {
+		if (likely(frames[i]->offload.gso == FRAME_GSO_NONE))
+			continue;
+		sent += lane_send(end->port, frames + start, i - start);
+		sent += send_cut(w, end, frames[i]);
+		start = i + 1;
+	}
+	return sent + lane_send(end->port, frames + start, frame_count - start);
 }
 
 static unsigned output_to_uplink(void *context, unsigned domain, struct frame *const *frames, unsigned frame_count)
 {
-	return send_on(((struct worker *)context)->uplink[domain], frames, frame_count);
+	struct worker *w = context;
+
+	return send_on(w, w->uplink[domain], frames, frame_count);
 }
 
 static unsigned output_to_host(void *context, unsigned domain, struct frame *const *frames, unsigned frame_count)
 {
-	return send_on(((struct worker *)context)->host_link[domain], frames, frame_count);
+	struct worker *w = context;
+
+	return send_on(w, w->host_link[domain], frames, frame_count);
 }
 
 static void output_learn(void *context, struct port *port, const uint8_t *mac, uint16_t vlan)
