@@ -135,13 +135,34 @@ static void take_place(struct engine *engine, struct managed_pair *managed, cons
 	}
 }
 
+static int node_of_rings(const struct queue_pair *pair)
+{
+	const struct ring *ring = pair->from_guest.running ? &pair->from_guest : &pair->to_guest;
+
+	return ring->running ? evidence_ring_node(ring->desc) : -1;
+}
+
+/* A pair starts where its memory is, rather than go there a look later. */
+static void look_at_new_pairs(struct engine *engine)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		for (unsigned i = 0; engine->ports[id] && i < engine->ports[id]->config.queues; i++) {
+			struct managed_pair *managed = &engine->ports[id]->pairs[i];
+
+			if (managed->worker < 0 && pair_active(engine->ports[id], i))
+				managed->ring_node = node_of_rings(managed->pair);
+		}
+}
+
 /* Gives a place to pairs that have none; nobody serves them yet, so nothing has to be moved with care. */
 static void place_new_pairs(struct engine *engine)
 {
 	struct placed *placed;
 	struct placement_choice *choices;
-	const unsigned count = choose_places(engine, 0, &placed, &choices);
+	unsigned count;
 
+	look_at_new_pairs(engine);
+	count = choose_places(engine, 0, &placed, &choices);
 	for (unsigned i = 0; i < count; i++) {
 		struct managed_pair *managed = &placed[i].mp->pairs[placed[i].index];
 
@@ -642,12 +663,14 @@ int publisher_order(struct engine *engine, struct managed_port *mp, unsigned ind
 	if (w < 0)
 		return error_set(error, -EINVAL, "queue %s/%u: cpu=%d: no worker runs on that CPU; choose one that `vhostlane worker list` shows",
 				 mp->config.name, index, cpu);
-	if (!engine->topology.cpus[cpu].online)
-		return error_set(error, -EINVAL, "queue %s/%u: cpu=%d: that CPU is offline; choose one that is online", mp->config.name, index, cpu);
+	if (!engine->topology.cpus[cpu].online || !engine->topology.cpus[cpu].allowed)
+		return error_set(error, -EINVAL, "queue %s/%u: cpu=%d: that CPU is %s; choose one that `vhostlane worker list` shows in use",
+				 mp->config.name, index, cpu, engine->topology.cpus[cpu].online ? "no longer allowed" : "offline");
 	managed->worker_wanted = w;
 	if (managed->worker == w || managed->worker < 0 || !pair_active(mp, index)) {
 		if (managed->worker != w)
 			take_place(engine, managed, &move.to);
+		managed->reason = PLACEMENT_REASON_PINNED; /* it may stay where it is, but by order from now on */
 		return 0;
 	}
 	carry_out(engine, &move, 1);
