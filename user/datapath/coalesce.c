@@ -144,6 +144,8 @@ static bool may_merge(const struct coalescing *co, struct candidate *c)
 	if ((transport[TCP_FLAGS] & (uint8_t)~(TCP_PSH | TCP_ECE | TCP_CWR)) != TCP_ACK || (transport[TCP_OFFSET] & 0xf) ||
 	    load_word(transport + TCP_CHECKSUM) == 0xffff)
 		return false;
+	if ((transport[TCP_FLAGS] & TCP_CWR) && !(co->kinds & COALESCE_ECN))
+		return false;
 	c->sequence = load_be32(transport + TCP_SEQUENCE);
 	c->last = transport[TCP_FLAGS] & TCP_PSH;
 	return true;
@@ -231,9 +233,6 @@ static bool continues(struct coalescing *co, struct run *run, struct candidate *
 	    first->frame->length + run->length + c->payload - first->payload > FRAME_LENGTH_MAX)
 		return false;
 	if (!same_headers(first, c) || !id_continues(run, first, c, &fixed))
-		return false;
-	if ((first->frame->head[first->layout.transport + TCP_FLAGS] & TCP_CWR) && first->layout.protocol == IPPROTO_TCP &&
-	    !(co->kinds & COALESCE_ECN))
 		return false;
 	if (!sums_good(co, first) || !sums_good(co, c))
 		return false;
