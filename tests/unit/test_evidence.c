@@ -207,9 +207,11 @@ static void busiest_thread_of_an_unnamed_peer(void **state)
 static void qemu_as_a_peer(void **state)
 {
 	struct evidence_peer peer;
+	struct cpulist allowed;
 	bool found = false;
 	pid_t pid;
 
+	assert_int_equal(cpulist_allowed(&allowed), 0);
 	if (system("command -v qemu-system-x86_64 > /dev/null 2>&1")) {
 		print_message("skipped: no qemu-system-x86_64\n");
 		skip();
@@ -224,7 +226,8 @@ static void qemu_as_a_peer(void **state)
 	found = wait_for(pid, 3, true, NULL, &peer);
 	end_peer(pid);
 	assert_true(found);
-	assert_true(cpulist_count(&peer.vcpus) >= 1);
+	/* Its threads run wherever the process may: with one CPU allowed that is a bond, with more it is none. */
+	assert_int_equal(cpulist_count(&peer.vcpus), cpulist_count(&allowed) == 1);
 }
 
 /* ------------------------------------------------------------------ an invented procfs */
@@ -257,6 +260,16 @@ static void put_text(const char *directory, const char *name, const char *text)
 	fclose(file);
 }
 
+/* CPUs on which a thread may run. */
+static void put_bond(int pid, int tid, int first, int last)
+{
+	char directory[PATH_MAX - 16], text[128];
+
+	snprintf(directory, sizeof(directory), "%s/%d/task/%d", root, pid, tid);
+	snprintf(text, sizeof(text), "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t%d-%d\nMems_allowed:\t1\n", first, last);
+	put_text(directory, "status", text);
+}
+
 /* Fields 1 to 52 of proc_pid_stat(5), the 39th is the CPU. */
 static void put_thread(int pid, int tid, const char *name, int cpu, unsigned long long run_ns)
 {
@@ -273,6 +286,7 @@ static void put_thread(int pid, int tid, const char *name, int cpu, unsigned lon
 	put_text(directory, "stat", text);
 	snprintf(text, sizeof(text), "%llu 12 3\n", run_ns);
 	put_text(directory, "schedstat", text);
+	put_bond(pid, tid, cpu, cpu);
 }
 
 static void names_of_hypervisors(void **state)
@@ -308,6 +322,10 @@ static void majority_and_busiest(void **state)
 	put_thread(7, 10, "CPU 2/KVM", 0, 5);
 	assert_int_equal(evidence_peer_read_from(root, 7, &topology, &peer), 0);
 	assert_cpus(&peer.vcpus, "0,2-3");
+	assert_int_equal(peer.node, 1);
+	put_bond(7, 9, 0, 7); /* free to run elsewhere: it binds no CPU, its node counts */
+	assert_int_equal(evidence_peer_read_from(root, 7, &topology, &peer), 0);
+	assert_cpus(&peer.vcpus, "0,2");
 	assert_int_equal(peer.node, 1);
 	put_thread(7, 11, "CPU 3/KVM", 1, 5); /* two each: the lower */
 	assert_int_equal(evidence_peer_read_from(root, 7, &topology, &peer), 0);

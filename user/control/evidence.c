@@ -112,17 +112,39 @@ static uint64_t read_run_ns(int tasks, pid_t tid)
 	return read_at(tasks, path, text, sizeof(text)) > 0 ? strtoull(text, NULL, 10) : 0;
 }
 
+/* Is the thread bound to one CPU? One that may run elsewhere gets out of a busy worker's way by itself. */
+static bool is_bound(int tasks, pid_t tid)
+{
+	char path[32], text[4096];
+	const char *line;
+	struct cpulist allowed;
+	char *end;
+
+	snprintf(path, sizeof(path), "%d/status", (int)tid);
+	if (read_at(tasks, path, text, sizeof(text)) <= 0)
+		return false;
+	line = strstr(text, "\nCpus_allowed_list:");
+	if (!line)
+		return false;
+	line += strcspn(line, "\t") + 1;
+	end = strchr(line, '\n');
+	if (end)
+		*end = '\0';
+	return cpulist_parse(line, &allowed, NULL) && cpulist_count(&allowed) == 1;
+}
+
 struct count {
 	const struct topology *topology;
 	struct evidence_peer *out;
 	unsigned on_node[VL_NODES_MAX];
 };
 
-static void count_thread(struct count *count, int cpu)
+static void count_thread(struct count *count, int tasks, pid_t tid, int cpu)
 {
 	int node = topology_cpu_node(count->topology, cpu);
 
-	cpulist_add(&count->out->vcpus, (unsigned)cpu);
+	if (is_bound(tasks, tid))
+		cpulist_add(&count->out->vcpus, (unsigned)cpu);
 	count->out->threads++;
 	if (node >= 0 && node < VL_NODES_MAX)
 		count->on_node[node]++;
@@ -141,7 +163,7 @@ static void count_busiest(struct count *count, struct thread *threads, unsigned 
 	/* most = 0: a kernel without schedstat, or a peer that never ran. Then nothing is known. */
 	for (i = 0; most && i < thread_count && count->out->threads < CANDIDATES_MAX; i++)
 		if (threads[i].run_ns >= most / 4)
-			count_thread(count, threads[i].cpu);
+			count_thread(count, tasks, threads[i].tid, threads[i].cpu);
 }
 
 static void count_threads(struct count *count, DIR *directory)
@@ -162,7 +184,7 @@ static void count_threads(struct count *count, DIR *directory)
 		if (!is_vcpu_name(name))
 			continue;
 		count->out->named = true;
-		count_thread(count, thread->cpu);
+		count_thread(count, tasks, thread->tid, thread->cpu);
 	}
 	if (!count->out->named)
 		count_busiest(count, threads, thread_count, tasks);

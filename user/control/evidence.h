@@ -18,7 +18,7 @@
 
 struct evidence_peer {
 	pid_t pid;	      /* 0 = nothing known */
-	struct cpulist vcpus; /* CPUs on which its vCPU threads last ran */
+	struct cpulist vcpus; /* CPUs to which its vCPU threads are bound; threads that may run anywhere bind nothing */
 	int node;	      /* where most of them did; -1 = unknown. Ties: the lower number */
 	unsigned threads;     /* vCPU threads found */
 	bool named;	      /* known by their names; else the busiest threads of the process were taken for them */
