@@ -7,7 +7,7 @@
 #include "control/config.h"
 
 /**
- * daemon_run() - serve until SIGTERM or SIGINT
+ * daemon_run() - serve until SIGTERM, SIGINT, SIGHUP or SIGQUIT
  * @config: checked; belongs to the caller and must outlive the call
  *
  * Prints `ready` on stdout and tells systemd when sockets exist and programs are attached.
