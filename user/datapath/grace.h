@@ -17,9 +17,11 @@
 #define GRACE_TSAN
 #endif
 
+/* An address for the annotations; never read or written. */
+extern char grace_order;
+
 #ifdef GRACE_TSAN
 #include <sanitizer/tsan_interface.h>
-extern char grace_order; /* an address for the annotations; never read or written */
 #define GRACE_RELEASE() __tsan_release(&grace_order)
 #define GRACE_ACQUIRE() __tsan_acquire(&grace_order)
 #else

@@ -164,7 +164,7 @@ struct put_result {
 	uint64_t bytes;
 };
 
-/* Return: false if the ring takes no more of this group. */
+/* Return: false if the ring takes nothing more at all. */
 static bool put_one(struct ring *ring, const struct frame *frame, const struct vnet_header *header, struct put_result *result)
 {
 	switch (ring_put(ring, frame, header)) {
@@ -175,9 +175,9 @@ static bool put_one(struct ring *ring, const struct frame *frame, const struct v
 	case -EMSGSIZE:
 		result->too_large++;
 		return true;
-	case -ENOBUFS:
+	case -ENOBUFS: /* a shorter one may still find room; what fails again fails cheaply */
 		result->no_buffers++;
-		return false;
+		return true;
 	default:
 		result->faulted++;
 		return false;
@@ -274,11 +274,7 @@ static unsigned output_to_guest(void *context, const struct port_view *view, str
 	ring_put_done(ring);
 	burst_unlock(&pair->to_guest_lock);
 
-	/* What is left of the group shares the fate of the frame that ended it. */
-	if (result.faulted)
-		result.faulted += frame_count - i;
-	else
-		result.no_buffers += frame_count - i;
+	result.faulted += frame_count - i; /* only a fault ends the group early */
 	count_put(w, view, pair, &result);
 	return result.delivered;
 }
