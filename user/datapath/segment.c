@@ -72,9 +72,10 @@ enum segment_verdict segment_start(struct segmenter *s, const struct frame *fram
 		return SEGMENT_NO_GSO;
 
 	s->frame = frame;
-	s->piece = (struct frame_segment){frame->head + layout.payload, frame->head_length - (uint32_t)layout.payload};
-	s->next_segment = 0;
-	s->left = frame->length - layout.payload;
+	s->at = (struct segment_cursor){
+		.piece = {frame->head + layout.payload, frame->head_length - (uint32_t)layout.payload},
+		.left = frame->length - layout.payload,
+	};
 	s->header_length = layout.payload;
 	s->size = offload->gso_size;
 	s->network = layout.network;
@@ -87,12 +88,13 @@ enum segment_verdict segment_start(struct segmenter *s, const struct frame *fram
 		.header_length = layout.payload,
 	};
 	memcpy(s->head, frame->head, layout.payload);
-	s->identification = s->ipv4 ? load_be16(s->head + s->network + IPV4_IDENTIFICATION) : 0;
-	set_lengths(s, s->head, min_u32(s->size, s->left));
+	if (s->ipv4)
+		s->at.identification = load_be16(s->head + s->network + IPV4_IDENTIFICATION);
+	set_lengths(s, s->head, min_u32(s->size, s->at.left));
 	if (s->tcp) {
 		uint8_t *flags = s->head + s->transport + TCP_FLAGS;
 
-		s->sequence = load_be32(s->head + s->transport + TCP_SEQUENCE);
+		s->at.sequence = load_be32(s->head + s->transport + TCP_SEQUENCE);
 		s->first_flags = *flags & TCP_CWR;
 		s->last_flags = *flags & (TCP_FIN | TCP_PSH);
 		*flags &= (uint8_t)~(TCP_CWR | TCP_FIN | TCP_PSH);
@@ -101,42 +103,35 @@ enum segment_verdict segment_start(struct segmenter *s, const struct frame *fram
 }
 
 /* The headers of the next segment into @head, @payload bytes long. */
-static inline void write_head(struct segmenter *s, uint8_t *head, uint32_t payload, bool first)
+static inline void write_head(struct segmenter *s, const struct segment_cursor *at, uint8_t *head, uint32_t payload, bool first)
 {
+	const uint32_t length = s->header_length;
+	uint8_t *transport = head + s->transport;
+
 	/* Whole 16 byte pieces: both ends have room, and short copies of unknown length cost calls. */
-	for (uint32_t i = 0; i < s->header_length; i += 16)
+	for (uint32_t i = 0; i < length; i += 16)
 		__builtin_memcpy(head + i, s->head + i, 16);
 	if (unlikely(payload < s->size))
 		set_lengths(s, head, payload);
 	if (s->ipv4) {
 		uint8_t *ip = head + s->network;
-		const uint16_t identification = htobe16(s->identification);
+		const uint16_t identification = htobe16(at->identification);
 
 		store_word(ip + IPV4_IDENTIFICATION, identification);
 		store_word(ip + IPV4_CHECKSUM, (uint16_t)~checksum_fold((uint64_t)s->id_sum + identification));
-		s->identification = (uint16_t)(s->identification + !s->fixed_id);
 	}
 	if (s->tcp) {
-		uint8_t *tcp = head + s->transport;
-
-		store_be32(tcp + TCP_SEQUENCE, s->sequence);
+		store_be32(transport + TCP_SEQUENCE, at->sequence);
 		if (unlikely(first))
-			tcp[TCP_FLAGS] |= s->first_flags;
-		if (unlikely(payload == s->left))
-			tcp[TCP_FLAGS] |= s->last_flags;
-		s->sequence += payload;
+			transport[TCP_FLAGS] |= s->first_flags;
+		if (unlikely(payload == at->left))
+			transport[TCP_FLAGS] |= s->last_flags;
 	}
-}
-
-/* The piece of payload at hand, never an empty one. There is one as long as ->left is not 0. */
-static inline void find_piece(struct segmenter *s)
-{
-	while (unlikely(!s->piece.length))
-		s->piece = s->frame->segments[s->next_segment++];
 }
 
 /* Slices of the next @payload bytes. Return: how many; 0 = there are more than @room. */
-static inline uint32_t cut_payload(struct segmenter *s, struct frame_segment *slice, uint32_t room, uint32_t payload)
+static inline uint32_t cut_payload(const struct frame *frame, struct segment_cursor *at, struct frame_segment *slice, uint32_t room,
+				   uint32_t payload)
 {
 	uint32_t count = 0;
 
@@ -145,11 +140,12 @@ static inline uint32_t cut_payload(struct segmenter *s, struct frame_segment *sl
 
 		if (unlikely(count == room))
 			return 0;
-		find_piece(s);
-		n = min_u32(s->piece.length, payload);
-		slice[count++] = (struct frame_segment){s->piece.data, n};
-		s->piece.data += n;
-		s->piece.length -= n;
+		while (unlikely(!at->piece.length)) /* there is another as long as ->left is not 0 */
+			at->piece = frame->segments[at->next_segment++];
+		n = min_u32(at->piece.length, payload);
+		slice[count++] = (struct frame_segment){at->piece.data, n};
+		at->piece.data += n;
+		at->piece.length -= n;
 		payload -= n;
 	}
 	return count;
@@ -157,34 +153,41 @@ static inline uint32_t cut_payload(struct segmenter *s, struct frame_segment *sl
 
 uint32_t segment_next(struct segmenter *s, struct segment_burst *burst)
 {
-	burst->count = 0;
-	burst->slice_count = 0;
-	while (s->left && burst->count < FRAME_BURST) {
-		const bool first = s->left == s->frame->length - s->header_length;
-		const struct frame_segment piece = s->piece;
-		const uint32_t next_segment = s->next_segment, payload = min_u32(s->size, s->left);
-		struct frame_segment *slices = &burst->slices[burst->slice_count];
-		struct frame *frame = &burst->frames[burst->count];
-		uint8_t *head = burst->heads[burst->count] + FRAME_HEADROOM;
-		const uint32_t slice_count = cut_payload(s, slices, SEGMENT_SLICES - burst->slice_count, payload);
+	const struct frame_offload offload = s->offload;
+	const uint32_t header_length = s->header_length, whole = s->frame->length - header_length;
+	struct segment_cursor at = s->at; /* in registers, not in memory that stores to heads might be thought to reach */
+	struct frame_segment *slices = burst->slices;
+	uint32_t count = 0;
+
+	while (at.left && count < FRAME_BURST) {
+		const struct segment_cursor before = at;
+		const uint32_t payload = min_u32(s->size, at.left);
+		uint8_t *head = burst->heads[count] + FRAME_HEADROOM;
+		struct frame *frame = &burst->frames[count];
+		const uint32_t slice_count =
+			cut_payload(s->frame, &at, slices, (uint32_t)(burst->slices + SEGMENT_SLICES - slices), payload);
 
 		if (unlikely(!slice_count)) { /* for the next burst */
-			s->piece = piece;
-			s->next_segment = next_segment;
+			at = before;
 			break;
 		}
-		write_head(s, head, payload, first);
+		write_head(s, &at, head, payload, at.left == whole);
 		*frame = (struct frame){
 			.head = head,
 			.segments = slices,
-			.length = s->header_length + payload,
-			.head_length = s->header_length,
+			.length = header_length + payload,
+			.head_length = (uint16_t)header_length,
 			.segment_count = (uint16_t)slice_count,
-			.offload = s->offload,
+			.offload = offload,
 		};
-		burst->list[burst->count++] = frame;
-		burst->slice_count += slice_count;
-		s->left -= payload;
+		burst->list[count++] = frame;
+		slices += slice_count;
+		at.left -= payload;
+		at.sequence += payload;
+		at.identification = (uint16_t)(at.identification + !s->fixed_id);
 	}
-	return burst->count;
+	s->at = at;
+	burst->count = count;
+	burst->slice_count = (uint32_t)(slices - burst->slices);
+	return count;
 }

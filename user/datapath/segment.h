@@ -43,16 +43,19 @@ struct segment_burst {
 	uint8_t heads[FRAME_BURST][SEGMENT_ROW] __attribute__((aligned(16)));
 };
 
-struct segmenter {
-	const struct frame *frame;
-	/* Where the payload goes on. */
-	struct frame_segment piece; /* what is left of the piece at hand */
+/* How far a frame has been cut, and what the next segment's headers hold. */
+struct segment_cursor {
+	struct frame_segment piece; /* what is left of the piece of payload at hand */
 	uint32_t next_segment;	    /* of the frame, behind it */
 	uint32_t left;		    /* payload bytes */
-	/* What the next segment's headers hold. */
 	uint32_t sequence;
 	uint16_t identification;
-	/* The same for all. */
+};
+
+struct segmenter {
+	const struct frame *frame;
+	struct segment_cursor at;
+	/* The same for all segments. */
 	uint16_t header_length, size, network, transport;
 	bool ipv4, tcp, fixed_id;
 	uint16_t id_sum; /* folded sum of the IPv4 header of a full segment, without identification and checksum */
