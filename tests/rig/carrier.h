@@ -28,6 +28,8 @@ struct carrier {
 
 /* @node: -1 = wherever the kernel puts it. Waits for the socket to exist. */
 struct carrier *vhost_open(const char *socket, int node, unsigned pairs);
+/* All of the guest's memory goes to another node, under way as it is. */
+void vhost_move(struct carrier *carrier, int node);
 struct carrier *packet_open(const char *ifname, uint8_t mac[6]);
 
 __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);

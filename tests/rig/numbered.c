@@ -13,6 +13,7 @@
  *   --length N    bytes of a frame (default 128)
  *   --patience N  seconds without any frame after which those under way are lost (default 20)
  *   --pause N     microseconds between rounds (default 0): less load
+ *   --move-to N   an echo's memory goes to that node at SIGUSR1; then it prints "moved"
  *   --count N     ends by itself after so many frames (default: SIGTERM only)
  *
  * `echo` prints "serving" when its rings are on. Both print one JSON object at their end. A sender ends with 1 if a frame was lost or out of order, an
@@ -56,13 +57,13 @@ struct options {
 	bool echo;
 	const char *vhost, *packet;
 	uint8_t mac[6];
-	int node;
+	int node, move_to;
 	unsigned pairs, id, flows, window, length, patience, pause, target_count;
 	uint8_t targets[TARGETS][6];
 	uint64_t count;
 };
 
-static volatile sig_atomic_t ended;
+static volatile sig_atomic_t ended, move_wanted;
 
 void die(const char *format, ...)
 {
@@ -80,6 +81,12 @@ static void on_end(int signal)
 {
 	(void)signal;
 	ended = 1;
+}
+
+static void on_move(int signal)
+{
+	(void)signal;
+	move_wanted = 1;
 }
 
 static double seconds(void)
@@ -190,6 +197,12 @@ static int echo(struct carrier *carrier, const struct options *o)
 	while (!ended) {
 		unsigned found = 0;
 
+		if (move_wanted) {
+			move_wanted = 0;
+			vhost_move(carrier, o->move_to);
+			puts("moved");
+			fflush(stdout);
+		}
 		for (unsigned pair = 0; pair < carrier->pairs; pair++) {
 			size_t length;
 
@@ -327,7 +340,7 @@ static void parse(int argc, char **argv, struct options *o)
 		{ "vhost", 1, NULL, 'v' },  { "packet", 1, NULL, 'p' },	  { "mac", 1, NULL, 'm' },	{ "node", 1, NULL, 'n' },
 		{ "pairs", 1, NULL, 'q' },  { "id", 1, NULL, 'i' },	  { "flows", 1, NULL, 'f' },	{ "window", 1, NULL, 'w' },
 		{ "length", 1, NULL, 'l' }, { "patience", 1, NULL, 'a' }, { "pause", 1, NULL, 'u' },	{ "to", 1, NULL, 't' },
-		{ "count", 1, NULL, 'c' },  { 0 },
+		{ "count", 1, NULL, 'c' },  { "move-to", 1, NULL, 'o' },  { 0 },
 	};
 	int option;
 
@@ -338,6 +351,7 @@ static void parse(int argc, char **argv, struct options *o)
 		case 'p': o->packet = optarg; break;
 		case 'm': parse_mac(optarg, o->mac); break;
 		case 'n': o->node = (int)parse_number("node", optarg, 0, 63); break;
+		case 'o': o->move_to = (int)parse_number("move-to", optarg, 0, 63); break;
 		case 'q': o->pairs = parse_number("pairs", optarg, 1, CARRIER_PAIRS_MAX); break;
 		case 'i': o->id = parse_number("id", optarg, 0, IDS - 1); break;
 		case 'f': o->flows = parse_number("flows", optarg, 1, FLOWS); break;
@@ -370,6 +384,8 @@ int main(int argc, char **argv)
 	parse(argc, argv, &options);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGINT, &action, NULL);
+	if (options.vhost && options.echo)
+		sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = on_move }, NULL);
 	carrier = options.vhost ? vhost_open(options.vhost, options.node, options.pairs) : packet_open(options.packet, options.mac);
 	code = options.echo ? echo(carrier, &options) : send_frames(carrier, &options);
 	carrier->close(carrier);

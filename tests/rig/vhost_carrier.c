@@ -143,10 +143,22 @@ static void tell_state(struct vhost *v, uint32_t request, uint32_t index, uint32
 /* --- memory ------------------------------------------------------------------------------------------------------------ */
 
 /* Bound, not preferred: a guest that got memory elsewhere would prove nothing. */
+static void bind_memory(struct vhost *v, int node, unsigned flags)
+{
+	unsigned long mask[2] = { 1ul << node };
+
+	if (syscall(SYS_mbind, v->memory, v->memory_size, MPOL_BIND, mask, 64, flags))
+		die("guest memory on node %d: %s", node, strerror(errno));
+}
+
+void vhost_move(struct carrier *carrier, int node)
+{
+	/* All: the backend has these pages mapped too. Strict: what stays behind is an error. */
+	bind_memory((struct vhost *)carrier, node, MPOL_MF_MOVE_ALL | MPOL_MF_STRICT);
+}
+
 static void make_memory(struct vhost *v, int node)
 {
-	unsigned long mask[2] = { 0 };
-
 	v->memory_size = (size_t)2 * v->carrier.pairs * RING_SPAN;
 	v->memory_fd = memfd_create("rig-guest", MFD_CLOEXEC);
 	if (v->memory_fd < 0 || ftruncate(v->memory_fd, (off_t)v->memory_size))
@@ -154,11 +166,8 @@ static void make_memory(struct vhost *v, int node)
 	v->memory = mmap(NULL, v->memory_size, PROT_READ | PROT_WRITE, MAP_SHARED, v->memory_fd, 0);
 	if (v->memory == MAP_FAILED)
 		die("guest memory: %s", strerror(errno));
-	if (node >= 0) {
-		mask[0] = 1ul << node;
-		if (syscall(SYS_mbind, v->memory, v->memory_size, MPOL_BIND, mask, 64, 0))
-			die("guest memory on node %d: %s", node, strerror(errno));
-	}
+	if (node >= 0)
+		bind_memory(v, node, 0);
 	memset(v->memory, 0, v->memory_size);
 }
 

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A NIC with several queues on node 1: its frame memory lies there, whoever serves it. Zero-copy where the kernel has it for virtio-net."""
+import json
+import subprocess
+
+import pytest
+
+from conftest import mac_of
+from numa import NIC_NODE, NIC_QUEUES, check_traffic
+
+ZERO_COPY_SINCE = (6, 18)  # virtio-net's AF_XDP zero-copy, as the distribution builds it
+
+
+@pytest.fixture
+def nic(machine):
+    ifname = machine.run("cd /sys/class/net; for d in *; do [ -e $d/device ] && echo $d; done; true").strip()
+    machine.run(f"echo 1 > /proc/sys/net/ipv6/conf/{ifname}/disable_ipv6; /bin/ip link set {ifname} up;"
+                f" ethtool -L {ifname} combined {NIC_QUEUES}")
+    yield ifname
+    machine.run(f"/bin/ip link set {ifname} down")
+
+
+def zero_copy(machine):
+    return tuple(int(part) for part in machine.run("uname -r").split("-")[0].split(".")[:2]) >= ZERO_COPY_SINCE
+
+
+class Outside:
+    """A sender on this machine, at the far end of the NIC."""
+
+    def __init__(self, machine, ports, options=""):
+        to = " ".join(f"--to {mac_of(port)}" for port in ports)
+        self.process = subprocess.Popen(machine.tap.namespace.wrap(
+            f"exec {machine.numbered} send --packet {machine.tap.ifname} {to} {options}"), stdout=subprocess.PIPE, text=True)
+        machine.rig.undo(self.kill)
+
+    def wait(self):
+        return self.process.communicate(timeout=300)[0]
+
+    def end(self):
+        self.process.terminate()
+        return self.wait()
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+def modes(machine):
+    return ["auto", "copy", "zero-copy"] if zero_copy(machine) else ["auto", "copy"]
+
+
+def test_nic(machine, host, nic):
+    """Every mode that this kernel has: frames to guests on both nodes and back, on all queues, in order; frame memory on the NIC's node."""
+    for mode in modes(machine):
+        daemon = host.start_daemon(f"--uplink {nic},mode={mode}", ports=2)
+        uplink, = daemon.json("uplink list")
+        assert uplink["mode"] == ("zero-copy" if zero_copy(machine) and mode != "copy" else "copy"), uplink
+        assert uplink["queues"] == NIC_QUEUES
+        assert uplink["node"] == uplink["umem"]["node"] == uplink["umem"]["node_found"] == NIC_NODE
+        guests = [host.guest(0, node=0), host.guest(1, node=1)]
+        outside = Outside(machine, [0, 1], "--flows 16")
+        machine.wait_until(lambda: all(pair["frames_to_guest"] > 100 for pair in daemon.pairs().values()), "frames on all pairs")
+        for cpu in (3, 0, 2, 1):
+            daemon.cli(f"queue set vm0/0 cpu={cpu}")
+            machine.wait_until(lambda: daemon.pairs()["vm0", 0]["cpu"] == cpu, f"vm0/0 on CPU {cpu}")
+        check_traffic(outside.end())
+        for guest in guests:
+            assert json.loads(guest.end().splitlines()[-1])["reordered"] == 0
+        frames, drops = daemon.json("uplink list")[0]["frames"], daemon.json("uplink list")[0]["kernel_drops"]
+        print(mode, frames, drops)
+        assert drops["rx_dropped"] == drops["rx_invalid"] == drops["tx_invalid"] == drops["rx_ring_full"] == 0, drops
+        daemon.end()
+        host.daemon = None
+
+
+@pytest.mark.parametrize("length", [60, 1500 + 14])
+def test_lengths(machine, host, nic, length):
+    host.start_daemon(f"--uplink {nic}", ports=1)
+    host.guest(0, node=1)
+    check_traffic(Outside(machine, [0], f"--count 3000 --length {length}").wait())
+
+
+def test_demand_for_zero_copy_is_refused_plainly(machine, host, nic):
+    if zero_copy(machine):
+        pytest.skip("this kernel has zero-copy for this NIC")
+    status, output = machine.call(f"vhostlane run --uplink {nic},mode=zero-copy --control /run/vhostlane/control.sock")
+    assert status == 1 and "zero-copy" in output and "set its mode to auto or copy" in output, output
