@@ -47,19 +47,20 @@ run_stage() {
 		failures+=("$name")
 		tail -n 60 "$log" | sed 's/^/    | /'
 	fi
-	# A skip names its reason, or it is none.
-	grep -hE '^SKIPPED \[|^\[  SKIPPED \] [a-z]' "$log" | sed 's/^/    /'
+	# A skip names its reason: pytest's -rs does; cmocka's tests print a line `skipped: REASON` first.
+	grep -hE '^SKIPPED \[|^skipped: ' "$log" | sort | uniq -c | sed 's/^ *\([0-9]*\) /    \1 x /'
 	return 0
 }
 
-# All cmocka programs of one variant.
+# All cmocka programs of one variant: units, BPF programs by BPF_PROG_TEST_RUN, lanes over veth.
 unit() {
-	local variant=$1 status=0 code program
+	local variant=$1 status=0 code program start
 	make -s -j"$jobs" VARIANT="$variant" unit-tests || return 1
 	for program in $(make -s VARIANT="$variant" list-tests); do
-		echo "== $program"
+		start=$SECONDS
 		timeout 600 "$program" 2>&1
 		code=$?
+		echo "== $program: exit status $code, $((SECONDS - start)) s"
 		[ "$code" -eq 0 ] || status=1
 		# cmocka exits with the number of failed tests; a crash takes its report along.
 		[ "$code" -lt 124 ] || echo "DIED $program: exit status $code"
@@ -85,14 +86,13 @@ stage_build_asan() { make -s -j"$jobs" VARIANT=asan build/asan/vhostlane; }
 stage_build_tsan() { make -s -j"$jobs" VARIANT=tsan build/tsan/vhostlane; }
 stage_unit() { unit release; }
 stage_unit_asan() { unit asan; }
-stage_bpf() { if compgen -G 'tests/bpf/test_*.py' > /dev/null; then tests build tests/bpf; else echo "BPF tests are cmocka programs: see unit"; fi; }
 stage_frontend_asan() { tests build/asan tests/frontend; }
 stage_frontend_tsan() { tests build/tsan tests/frontend; }
 stage_net() { tests build tests/net; }
 stage_guest() { tests build tests/guest; }
 stage_rig() { tests build tests/rig; }
 
-all=(dependencies includes build build-asan build-tsan build-clang unit unit-asan bpf frontend-asan frontend-tsan net guest rig)
+all=(dependencies includes build build-asan build-tsan build-clang unit unit-asan frontend-asan frontend-tsan net guest rig)
 
 if [ "$(id -u)" -ne 0 ]; then
 	echo "check.sh: needs root: tests make network interfaces and load BPF programs; use: sudo make check" >&2
