@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/util.h"
 #include "control/vhost_user_session.h"
 
 #define MESSAGES_PER_TURN 64 /* then the loop looks after others, too */
@@ -88,6 +89,7 @@ void session_note_fault(struct vhost_user_session *s, const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(s->last_fault, sizeof(s->last_fault), format, arguments);
 	va_end(arguments);
+	s->last_fault_ns = now_ns();
 	session_log(LOG_LEVEL_WARNING, s, "%s", s->last_fault);
 }
 
@@ -249,6 +251,11 @@ uint64_t vhost_user_sessions_served(const struct vhost_user_session *s)
 const char *vhost_user_last_fault(const struct vhost_user_session *s)
 {
 	return s->last_fault;
+}
+
+uint64_t vhost_user_last_fault_ns(const struct vhost_user_session *s)
+{
+	return s->last_fault_ns;
 }
 
 unsigned vhost_user_guest_mtu(const struct vhost_user_session *s)

@@ -77,7 +77,9 @@ uint64_t vhost_user_features(const struct vhost_user_session *session);		  /* ne
 uint64_t vhost_user_protocol_features(const struct vhost_user_session *session);
 pid_t vhost_user_peer_pid(const struct vhost_user_session *session);		  /* SO_PEERCRED; 0 = none */
 uint64_t vhost_user_sessions_served(const struct vhost_user_session *session);
-const char *vhost_user_last_fault(const struct vhost_user_session *session);	  /* "" = none */
+/* Of the last session that had one; a healthy one after it changes nothing. "" = none. */
+const char *vhost_user_last_fault(const struct vhost_user_session *session);
+uint64_t vhost_user_last_fault_ns(const struct vhost_user_session *session);	  /* when, as now_ns(); 0 = none */
 bool vhost_user_ring_started(const struct vhost_user_session *session, unsigned ring);
 bool vhost_user_ring_enabled(const struct vhost_user_session *session, unsigned ring);
 unsigned vhost_user_guest_mtu(const struct vhost_user_session *session);	  /* NET_SET_MTU; 0 = not told */

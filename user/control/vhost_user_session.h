@@ -82,6 +82,7 @@ struct vhost_user_session {
 
 	bool changed; /* what workers may use differs from what publish() showed */
 	char last_fault[256];
+	uint64_t last_fault_ns;
 	unsigned ring_count;
 	struct session_ring rings[VHOST_USER_RINGS_MAX];
 };
