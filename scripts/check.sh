@@ -34,16 +34,27 @@ count() {
 }
 summary() { grep -E '^(=+ )?([0-9]+ (passed|failed|skipped|error|errors|deselected|warnings?|xfailed|xpassed)(, )?)+ in [0-9.]+s' "$1"; }
 
-run_stage() {
-	local name=$1 start=$SECONDS status=0 log
-	log=$logs/$name.log
-	printf '%-22s ' "$name"
-	"stage_${name//-/_}" > "$log" 2>&1 < /dev/null || status=$?
+# Stages joined by "+" run side by side: they wait more than they compute, and share nothing.
+run_group() {
+	local stage stages=${1//+/ }
+	for stage in $stages; do
+		(
+			begin=$SECONDS status=0
+			"stage_${stage//-/_}" > "$logs/$stage.log" 2>&1 < /dev/null || status=$?
+			echo "$status $((SECONDS - begin))" > "$logs/$stage.status"
+		) &
+	done
+	wait
+	for stage in $stages; do report_stage "$stage"; done
+}
+
+report_stage() {
+	local name=$1 log=$logs/$1.log status seconds verdict=ok
+	read -r status seconds < "$logs/$name.status"
 	count "$log" "$status"
-	if [ "$status" -eq 0 ]; then
-		printf 'ok      %4d s  %4d tests\n' "$((SECONDS - start))" "$stage_tests"
-	else
-		printf 'FAILED  %4d s  %4d tests\n' "$((SECONDS - start))" "$stage_tests"
+	[ "$status" -eq 0 ] || verdict=FAILED
+	printf '%-16s %-7s %4d s  %4d tests\n' "$name" "$verdict" "$seconds" "$stage_tests"
+	if [ "$status" -ne 0 ]; then
 		failures+=("$name")
 		tail -n 60 "$log" | sed 's/^/    | /'
 	fi
@@ -55,7 +66,6 @@ run_stage() {
 # All cmocka programs of one variant: units, BPF programs by BPF_PROG_TEST_RUN, lanes over veth.
 unit() {
 	local variant=$1 status=0 code program start
-	make -s -j"$jobs" VARIANT="$variant" unit-tests || return 1
 	for program in $(make -s VARIANT="$variant" list-tests); do
 		start=$SECONDS
 		timeout 600 "$program" 2>&1
@@ -80,9 +90,9 @@ tests() {
 
 stage_dependencies() { scripts/install-deps.sh test; }
 stage_includes() { scripts/check-includes.sh; }
-stage_build() { make -s -j"$jobs" all; }
+stage_build() { make -s -j"$jobs" all unit-tests; }
 stage_build_clang() { make -s -j"$jobs" CC=clang OUT=build/clang OPT="-O1 -g" build/clang/vhostlane; }
-stage_build_asan() { make -s -j"$jobs" VARIANT=asan build/asan/vhostlane; }
+stage_build_asan() { make -s -j"$jobs" VARIANT=asan build/asan/vhostlane unit-tests; }
 stage_build_tsan() { make -s -j"$jobs" VARIANT=tsan build/tsan/vhostlane; }
 stage_unit() { unit release; }
 stage_unit_asan() { unit asan; }
@@ -92,7 +102,7 @@ stage_net() { tests build tests/net; }
 stage_guest() { tests build tests/guest; }
 stage_rig() { tests build tests/rig; }
 
-all=(dependencies includes build build-asan build-tsan build-clang unit unit-asan frontend-asan frontend-tsan net guest rig)
+all=(dependencies includes build build-asan build-tsan build-clang unit+unit-asan frontend-asan+frontend-tsan net guest rig)
 
 if [ "$(id -u)" -ne 0 ]; then
 	echo "check.sh: needs root: tests make network interfaces and load BPF programs; use: sudo make check" >&2
@@ -100,13 +110,15 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 mkdir -p "$logs"
 [ $# -gt 0 ] || set -- "${all[@]}"
-for stage in "$@"; do
-	if ! declare -F "stage_${stage//-/_}" > /dev/null; then
-		echo "check.sh: unknown stage '$stage': not one of ${all[*]}; name one of them" >&2
-		exit 2
-	fi
-	run_stage "$stage"
+for group in "$@"; do
+	for stage in ${group//+/ }; do
+		if ! declare -F "stage_${stage//-/_}" > /dev/null; then
+			echo "check.sh: unknown stage '$stage': not one of ${all[*]//+/ }; name one of them" >&2
+			exit 2
+		fi
+	done
 done
+for group in "$@"; do run_group "$group"; done
 
 [ ${#failures[@]} -eq 0 ] || printf '\nfailed stages: %s (logs in %s)\n' "${failures[*]}" "$logs"
 printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
