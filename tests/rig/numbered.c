@@ -14,6 +14,8 @@
  *   --patience N  seconds without any frame after which those under way are lost (default 20)
  *   --pause N     microseconds between rounds (default 0): less load
  *   --move-to N   an echo's memory goes to that node at SIGUSR1; then it prints "moved"
+ *   --other-flow  what an echo sends back has another source port: a device that steers a flow by what it was last sent by
+ *                 (tun, Flow Director) goes on as it was when the flow changes its queue
  *   --count N     ends by itself after so many frames (default: SIGTERM only)
  *
  * `echo` prints "serving" when its rings are on. Both print one JSON object at their end. A sender ends with 1 if a frame was lost or out of order, an
@@ -54,7 +56,7 @@ struct flow {
 };
 
 struct options {
-	bool echo;
+	bool echo, other_flow;
 	const char *vhost, *packet;
 	uint8_t mac[6];
 	int node, move_to;
@@ -165,11 +167,13 @@ static void swap_bytes(uint8_t *a, uint8_t *b, size_t length)
 	}
 }
 
-static void turn_round(uint8_t *frame, struct number *number)
+static void turn_round(uint8_t *frame, struct number *number, bool other_flow)
 {
 	swap_bytes(frame, frame + 6, 6);
 	swap_bytes(frame + 26, frame + 30, 4);
 	swap_bytes(frame + 34, frame + 36, 2);
+	if (other_flow)
+		put16(frame + 34, 30000u + number->flow);
 	number->kind = REPLY;
 	memcpy(frame + HEADERS, number, sizeof(*number));
 }
@@ -217,7 +221,7 @@ static int echo(struct carrier *carrier, const struct options *o)
 				next[number.id][number.flow] = number.sequence + 1;
 				frames++;
 				by_pair[pair]++;
-				turn_round(frame, &number);
+				turn_round(frame, &number, o->other_flow);
 				while (!carrier->send(carrier, pair, frame, length) && !ended)
 					carrier->flush(carrier);
 			}
@@ -340,7 +344,7 @@ static void parse(int argc, char **argv, struct options *o)
 		{ "vhost", 1, NULL, 'v' },  { "packet", 1, NULL, 'p' },	  { "mac", 1, NULL, 'm' },	{ "node", 1, NULL, 'n' },
 		{ "pairs", 1, NULL, 'q' },  { "id", 1, NULL, 'i' },	  { "flows", 1, NULL, 'f' },	{ "window", 1, NULL, 'w' },
 		{ "length", 1, NULL, 'l' }, { "patience", 1, NULL, 'a' }, { "pause", 1, NULL, 'u' },	{ "to", 1, NULL, 't' },
-		{ "count", 1, NULL, 'c' },  { "move-to", 1, NULL, 'o' },  { 0 },
+		{ "count", 1, NULL, 'c' },  { "move-to", 1, NULL, 'o' }, { "other-flow", 0, NULL, 'x' }, { 0 },
 	};
 	int option;
 
@@ -352,6 +356,7 @@ static void parse(int argc, char **argv, struct options *o)
 		case 'm': parse_mac(optarg, o->mac); break;
 		case 'n': o->node = (int)parse_number("node", optarg, 0, 63); break;
 		case 'o': o->move_to = (int)parse_number("move-to", optarg, 0, 63); break;
+		case 'x': o->other_flow = true; break;
 		case 'q': o->pairs = parse_number("pairs", optarg, 1, CARRIER_PAIRS_MAX); break;
 		case 'i': o->id = parse_number("id", optarg, 0, IDS - 1); break;
 		case 'f': o->flows = parse_number("flows", optarg, 1, FLOWS); break;
