@@ -30,9 +30,9 @@ _Static_assert(MEMORY_USED <= MEMORY_MAX, "room for all");
 /* --- worker: worker.c, serve() -------------------------------------------------------------------------------------- */
 
 #define WORKER_STEPS(X)                                                                                    \
-	X(W_PLAN, "worker.c serve(): w->plan = published (acquire); serve_round(): drain_wanted")          \
+	X(W_PLAN, "worker.c serve(): w->plan = published (acquire)")                                       \
+	X(W_DRAIN, "worker.c serve_drain(): drain_wanted; arrivals noted, taken: drain_seen")              \
 	X(W_LANES, "worker.c poll_lanes(): lane_pending(), lane_receive()")                                \
-	X(W_DRAINED, "worker.c serve_round(): drain_seen = drain")                                         \
 	X(W_TAKE, "worker.c poll_ring(): ring_disarm() was; ring_take(): avail->idx (acquire), entries")   \
 	X(W_REST, "worker.c rest(): window over?")                                                         \
 	X(W_LOOK_FIRST, "(turned round) look at avail->idx before ring_arm()")                             \
@@ -49,7 +49,7 @@ enum { WORKER_STEPS(STEP_ENUM) };
 static const char *const worker_labels[] = { WORKER_STEPS(STEP_TEXT) };
 
 /* Registers: the plan held (0 = none), the one with which it went to sleep. Cleared when they mean nothing: fewer states. */
-enum { HELD, SLEPT_WITH, WORKED, LANE_NEXT, DRAIN };
+enum { HELD, SLEPT_WITH, WORKED, LANE_NEXT, NOTED, ARRIVALS };
 
 /* Whose share the pair is in, by plan. In world "sleep" always worker 0's. */
 static bool owns(const struct world *w, unsigned worker, uint8_t plan)
@@ -101,7 +101,7 @@ static bool after_round(struct state *s, unsigned me)
 {
 	const bool worked = s->t[me].r[WORKED];
 
-	s->t[me].r[WORKED] = s->t[me].r[DRAIN] = 0;
+	s->t[me].r[WORKED] = 0;
 	return go(s, me, worked ? W_QUIESCENT : W_REST);
 }
 
@@ -139,11 +139,32 @@ static bool poll_lanes(const struct world *w, struct state *s, unsigned me)
 {
 	uint8_t *r = s->t[me].r;
 
-	if (load(s, me, RX) == r[LANE_NEXT])
-		return r[DRAIN] != s->memory[DRAIN_SEEN] ? go(s, me, W_DRAINED) : begin_rings(w, s, me);
-	r[LANE_NEXT]++;
-	r[WORKED] = 1;
+	if (load(s, me, RX) != r[LANE_NEXT]) {
+		r[LANE_NEXT]++;
+		r[WORKED] = 1;
+	}
 	return begin_rings(w, s, me);
+}
+
+/* What stood on the lanes when the request was seen first is what has to be taken. */
+static bool serve_drain(const struct world *w, struct state *s, unsigned me)
+{
+	uint8_t *r = s->t[me].r;
+	const uint8_t wanted = s->memory[DRAIN_WANTED];
+
+	if (wanted != s->memory[DRAIN_SEEN]) {
+		if (r[NOTED] != wanted) {
+			r[ARRIVALS] = load(s, me, RX);
+			r[NOTED] = wanted;
+		}
+		if (r[LANE_NEXT] >= r[ARRIVALS]) {
+			if (!drained(s, me))
+				return false;
+			s->memory[DRAIN_SEEN] = wanted;
+			r[ARRIVALS] = 0;
+		}
+	}
+	return go(s, me, W_LANES);
 }
 
 /* may_sleep() from the lanes on, where there are any. */
@@ -161,15 +182,11 @@ static bool worker(const struct world *w, struct state *s, unsigned me, unsigned
 	switch (s->t[me].pc) {
 	case W_PLAN:
 		r[HELD] = load(s, me, PLAN);
-		r[DRAIN] = s->memory[DRAIN_WANTED];
-		return w->lane_frames || w->drains ? go(s, me, W_LANES) : begin_rings(w, s, me);
+		return w->drains ? go(s, me, W_DRAIN) : w->lane_frames ? go(s, me, W_LANES) : begin_rings(w, s, me);
+	case W_DRAIN:
+		return serve_drain(w, s, me);
 	case W_LANES:
 		return poll_lanes(w, s, me);
-	case W_DRAINED:
-		if (!drained(s, me))
-			return false;
-		s->memory[DRAIN_SEEN] = r[DRAIN];
-		return begin_rings(w, s, me);
 	case W_TAKE:
 		return take(w, s, me);
 	case W_REST:
