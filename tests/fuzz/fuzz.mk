@@ -12,7 +12,7 @@ build/fuzz/$(1): tests/fuzz/$(1).c $(patsubst %,user/%.c,$(2)) $(wildcard user/d
 endef
 $(eval $(call fuzz_target,fuzz_layout,datapath/layout))
 $(eval $(call fuzz_target,fuzz_segment,datapath/segment datapath/frame_checksum datapath/checksum datapath/vnet datapath/layout))
-$(eval $(call fuzz_target,fuzz_coalesce,datapath/coalesce datapath/segment datapath/frame_checksum datapath/checksum datapath/vnet datapath/layout))
+$(eval $(call fuzz_target,fuzz_coalesce,datapath/coalesce datapath/coalesce_match datapath/segment datapath/frame_checksum datapath/checksum datapath/vnet datapath/layout))
 
 .PHONY: fuzz-targets
 fuzz-targets: $(FUZZ_TARGETS)

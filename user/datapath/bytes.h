@@ -20,6 +20,23 @@ static inline void store_word(uint8_t *p, uint16_t v)
 	memcpy(p, &v, sizeof(v));
 }
 
+/* For comparing. */
+static inline uint32_t load_32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static inline uint64_t load_64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
 static inline uint16_t load_be16(const uint8_t *p)
 {
 	return be16toh(load_word(p));
@@ -27,10 +44,7 @@ static inline uint16_t load_be16(const uint8_t *p)
 
 static inline uint32_t load_be32(const uint8_t *p)
 {
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return be32toh(v);
+	return be32toh(load_32(p));
 }
 
 static inline void store_be16(uint8_t *p, uint16_t v)

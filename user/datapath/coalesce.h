@@ -19,9 +19,15 @@ enum coalesce_kinds {
 	COALESCE_UDP4 = 1 << FRAME_GSO_UDP4,
 	COALESCE_UDP6 = 1 << FRAME_GSO_UDP6,
 	COALESCE_ECN = 1, /* TCP whose first segment has CWR */
+	/*
+	 * Transport checksums are not verified here but while the large frame is copied (offload.sums), which spares a pass over
+	 * all bytes. Whoever copies must then be ready to find it wrong, and to deliver coalesce_parts() instead.
+	 */
+	COALESCE_VERIFY_LATER = 1 << 7,
 };
 
 #define COALESCE_HEAD_MAX (FRAME_HEAD_MAX + FRAME_HEADROOM)
+#define COALESCE_SEGMENTS (FRAME_SEGMENTS + FRAME_BURST) /* each frame's head can hold payload, too */
 
 struct coalesce_counters {
 	uint32_t merged;   /* frames that went into larger ones */
@@ -31,10 +37,15 @@ struct coalesce_counters {
 
 /* One worker's, reused for each burst; contents need not be cleared. */
 struct coalesce_scratch {
-	struct frame *list[FRAME_BURST]; /* what comes out, in order */
+	struct frame *list[FRAME_BURST];   /* what comes out, in order */
 	struct coalesce_counters counters; /* of the last call */
+	struct frame *parts[FRAME_BURST];  /* of merged frames, run by run */
+	struct {
+		uint8_t first, count;
+	} parts_of[FRAME_BURST]; /* by number of the merged frame: which of ->parts */
 	struct frame frames[FRAME_BURST];
-	struct frame_segment segments[FRAME_SEGMENTS + FRAME_BURST];
+	struct frame_segment segments[COALESCE_SEGMENTS];
+	uint32_t sums[COALESCE_SEGMENTS]; /* what offload.sums points to */
 	uint8_t heads[FRAME_BURST][FRAME_HEADROOM + COALESCE_HEAD_MAX] __attribute__((aligned(16)));
 };
 
@@ -52,7 +63,11 @@ uint32_t coalesce_kinds_for(uint64_t negotiated);
  */
 uint32_t coalesce_frames(struct frame *const *frames, uint32_t count, uint32_t kinds, struct coalesce_scratch *scratch);
 
-/* The same for a whole burst, in place: burst->frames and ->count are what came out; ->segments still belong to it. */
+/* The frames that went into a merged one, in order, as they came. Return: how many. */
+uint32_t coalesce_parts(const struct coalesce_scratch *scratch, const struct frame *merged, struct frame *const **parts);
+
+/* The same for a whole burst, in place: burst->frames and ->count are what came out; ->segments still belong to it. Not for
+ * COALESCE_VERIFY_LATER: the parts are gone. */
 void coalesce_burst(struct frame_burst *burst, uint32_t kinds, struct coalesce_scratch *scratch);
 
 #endif

@@ -46,7 +46,14 @@ struct frame_offload {
 	uint16_t csum_start, csum_offset;
 	uint16_t gso_size;	/* payload bytes of each segment but the last */
 	uint16_t header_length; /* Ethernet through transport header; 0 = not known */
+	/*
+	 * Coalesced, its parts not verified yet: whoever copies the frame sums it by frame_checksum_*() and takes the copy back
+	 * if that finds it wrong. One for each of the frame's segments: what their payload is checked with. NULL = nothing to do.
+	 */
+	const uint32_t *sums;
 };
+
+#define FRAME_SUM_CHECK (1u << 31) /* in offload.sums: a part ends with this segment; the lower bits are its headers' sum */
 
 struct frame_segment {
 	const uint8_t *data;

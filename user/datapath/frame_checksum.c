@@ -30,6 +30,30 @@ void frame_checksum_start(struct frame_checksum *c, const struct frame *frame)
 	c->csum_offset = offload->csum_offset;
 	c->offset = 0;
 	c->to[0] = c->to[1] = NULL;
+	c->sums = offload->sums;
+	c->bad = false;
+	if (!c->sums)
+		return;
+	c->start = frame->head_length;
+	c->segment = frame->segments;
+	c->end = frame->segments + frame->segment_count;
+	c->left = c->segment < c->end ? c->segment->length : 0;
+}
+
+/* A piece of a coalesced frame's payload; its segments are never empty. */
+static void verify_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *from, uint32_t length)
+{
+	checksum_add_copy(&c->sum, to, from, length);
+	c->left -= length;
+	if (c->left)
+		return;
+	if (*c->sums) {
+		c->bad |= checksum_fold(c->sum.sum + (*c->sums & ~FRAME_SUM_CHECK)) != 0xffff;
+		c->sum = (struct checksum){0};
+	}
+	c->sums++;
+	if (++c->segment < c->end)
+		c->left = c->segment->length;
 }
 
 /* Remembers where the field goes, if it is among the next @length bytes. */
@@ -50,6 +74,14 @@ void frame_checksum_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *f
 		memcpy(to, from, length);
 		return;
 	}
+	if (c->sums) {
+		if (c->offset < c->start)
+			memcpy(to, from, length);
+		else
+			verify_copy(c, to, from, length);
+		c->offset += length;
+		return;
+	}
 	if (!c->to[1])
 		note_field(c, to, length);
 	if (c->offset < c->start) {
@@ -61,15 +93,18 @@ void frame_checksum_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *f
 	c->offset += length;
 }
 
-void frame_checksum_finish(struct frame_checksum *c)
+bool frame_checksum_finish(struct frame_checksum *c)
 {
 	uint16_t field;
 
+	if (c->sums)
+		return !c->bad;
 	if (!c->to[0] || !c->to[1])
-		return;
+		return true;
 	field = completed(c->sum.sum, c->csum_offset);
 	memcpy(c->to[0], &field, 1);
 	memcpy(c->to[1], (const uint8_t *)&field + 1, 1);
+	return true;
 }
 
 /* A private head. Most are short, and then a call of memcpy() costs more than the copy; the last piece may overlap. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A frame's transport checksum: completed while the frame is copied, or verified. No state; any thread.
+ * A frame's transport checksum: completed or verified while the frame is copied, or verified before. No state; any thread.
  *
  * To one contiguous place: frame_copy(). To scattered places, piece by piece in the frame's order:
  *	frame_checksum_start(&c, frame); frame_checksum_copy(&c, to, from, length) ...; frame_checksum_finish(&c);
+ * A piece is of the head or of one segment, not of two. What is to be done is what the frame's offload says: its parts are
+ * verified (->sums), else its checksum is completed (->needs_checksum), else it is only copied.
  * Bytes of guest memory are loaded once: the sum is of what was copied.
  */
 #ifndef VHOSTLANE_DATAPATH_FRAME_CHECKSUM_H
@@ -19,19 +21,32 @@ struct frame_checksum {
 	uint32_t csum_offset; /* from start to the checksum field */
 	uint32_t offset;      /* frame bytes copied so far */
 	uint8_t *to[2];	      /* where the field's two bytes went */
+	const uint32_t *sums; /* verification: of the segment at hand; NULL = completion */
+	const struct frame_segment *segment, *end; /* the one at hand; behind the last */
+	uint32_t left; /* of the segment at hand */
+	bool bad;      /* a part was wrong */
 };
+
+/* Whether copying takes frame_checksum_copy(). @open: the receiver takes the checksum open. */
+static inline bool frame_checksum_wanted(const struct frame *frame, bool open)
+{
+	return frame->offload.needs_checksum && (!open || frame->offload.sums);
+}
 
 void frame_checksum_start(struct frame_checksum *c, const struct frame *frame);
 
 /* The frame's next @length bytes from @from to @to. */
 void frame_checksum_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *from, uint32_t length);
 
-/* Stores the checksum, after all of the frame was copied; where it went must still be writable. */
-void frame_checksum_finish(struct frame_checksum *c);
+/*
+ * Stores the checksum, after all of the frame was copied; where it went must still be writable. Return: false if a part of a
+ * coalesced frame was found wrong: the copy must not be delivered, the parts are (coalesce_parts()).
+ */
+bool frame_checksum_finish(struct frame_checksum *c);
 
 /*
  * Head and segments to @to, which has room for frame->length bytes. No padding. @complete: the checksum, if the frame needs it;
- * false for a receiver that takes it open.
+ * false for a receiver that takes it open. Not for frames with offload.sums.
  */
 void frame_copy(const struct frame *frame, uint8_t *to, bool complete);
 
