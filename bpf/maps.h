@@ -40,6 +40,15 @@ struct {
 	__type(value, struct vl_flow_row);
 } flow_steering SEC(".maps");
 
+/* Learned addresses that were seen as sources on the wire. XDP writes; the engine reads, takes the address from its port, and deletes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, VL_CLAIMS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct vl_port_key);
+	__type(value, __u64);
+} wire_claims SEC(".maps");
+
 /* Port -> VLANs that it carries, of ports with VL_PORT_VLANS. The engine writes; XDP and tc read. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

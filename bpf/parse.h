@@ -16,6 +16,7 @@
 struct destination {
 	struct vl_port_key key;
 	bool multicast; /* or broadcast */
+	__u8 source[6];
 };
 
 /**
@@ -35,6 +36,7 @@ static __always_inline bool parse_destination(const void *data, const void *end,
 	__builtin_memcpy(to->key.mac, eth->h_dest, sizeof(to->key.mac));
 	to->key.vlan = VL_VLAN_NONE;
 	to->multicast = eth->h_dest[0] & 1;
+	__builtin_memcpy(to->source, eth->h_source, sizeof(to->source));
 	if (vl_ethertype_is_vlan(eth->h_proto) && (const void *)(tag + 1) <= end)
 		to->key.vlan = bpf_ntohs(tag->h_vlan_TCI) & VLAN_ID_MASK;
 	return true;

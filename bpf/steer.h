@@ -48,6 +48,28 @@ static __always_inline const struct vl_port_value *find_port(const struct vl_por
 	return port && carries_vlan(port, key->vlan) ? port : NULL;
 }
 
+/* A guest cannot take an address that is in use on the wire: learned ones are reported when the wire sends from them. */
+static __always_inline void note_source(const struct destination *from)
+{
+	struct vl_port_key key = { .vlan = from->key.vlan };
+	const struct vl_port_value *port;
+	__u64 *frames, first = 1;
+
+	__builtin_memcpy(key.mac, from->source, sizeof(key.mac));
+	port = bpf_map_lookup_elem(&ports, &key);
+	if (!port && key.vlan != VL_VLAN_NONE) {
+		key.vlan = VL_VLAN_NONE;
+		port = bpf_map_lookup_elem(&ports, &key);
+	}
+	if (!port || !(port->flags & VL_PORT_LEARNED))
+		return;
+	frames = bpf_map_lookup_elem(&wire_claims, &key);
+	if (frames)
+		*frames += 1;
+	else
+		bpf_map_update_elem(&wire_claims, &key, &first, 0 /* BPF_ANY */);
+}
+
 /* The queue pair on which the guest last sent this flow (virtio 1.2, 5.1.6.5.6). */
 static __always_inline __u32 choose_queue_pair(const struct vl_port_value *port, const void *data, const void *end)
 {

@@ -69,6 +69,8 @@ int xdp_steer(struct xdp_md *ctx)
 		return not_ours(set, VL_XDP_NO_LANE);
 	if (!parse_destination(data, end, &to))
 		return not_ours(set, VL_XDP_MALFORMED);
+	if (set->flags & VL_SETTINGS_LEARNED)
+		note_source(&to);
 	if (to.multicast)
 		return on_host_link(set) ? to_lane(ctx, set, set->flood_worker, VL_XDP_FLOOD_TO_LANE) : to_stack();
 

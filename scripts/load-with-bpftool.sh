@@ -13,7 +13,7 @@ priority=30312 # as TC_HOOK_PRIORITY in user/control/bpf_set.h
 handle=1
 bpffs=/sys/fs/bpf
 root=$bpffs/vhostlane
-shared_maps="ports queue_affinity flow_steering port_vlans counters settings"
+shared_maps="ports queue_affinity flow_steering port_vlans wire_claims counters settings"
 
 fail()
 {

@@ -7,6 +7,7 @@
  *   queue_affinity  struct vl_queue_key -> struct vl_queue_value   engine and operator write; XDP, tc and engine read
  *   flow_steering   __u32 port id       -> struct vl_flow_row      engine stores through mmap; XDP and tc read
  *   lanes           __u32 index         -> AF_XDP socket           engine writes; XDP redirects
+ *   wire_claims     struct vl_port_key -> __u64 frames             XDP writes; engine reads and deletes
  *   port_vlans      __u32 port id       -> struct vl_vlan_row      engine writes; XDP and tc read
  *   counters        __u32 enum vl_reason-> __u64 per CPU           XDP and tc count; engine reads
  *   settings        __u32 0             -> struct vl_settings      engine stores through mmap; XDP and tc read
@@ -27,7 +28,8 @@
 #define VL_DEVICE_QUEUES_MAX 64 /* receive queues of one device */
 #define VL_NODES_MAX 64		/* NUMA nodes */
 #define VL_FLOW_BUCKETS 256	/* flow buckets of one port */
-#define VL_MACS_MAX 4096	/* entries of `ports`: configured and learned addresses */
+#define VL_MACS_MAX (VL_PORTS_MAX * 64 + 64) /* entries of `ports`: configured and learned addresses of all ports */
+#define VL_CLAIMS_MAX 256	/* entries of `wire_claims` */
 
 /* vl_port_key.vlan of an untagged frame. */
 #define VL_VLAN_NONE 0
@@ -38,6 +40,7 @@ struct vl_port_key {
 };
 
 enum vl_port_flags {
+	VL_PORT_LEARNED = 1 << 2, /* the address is what the guest says it is: the wire may prove it wrong */
 	VL_PORT_TRUNK = 1 << 0, /* entry with vlan 0 also takes tagged frames of any VLAN */
 	VL_PORT_VLANS = 1 << 1, /* of those, and of untagged frames (bit 0), only the VLANs in the port's row of `port_vlans` */
 };
@@ -83,6 +86,7 @@ static inline int vl_vlan_allowed(const struct vl_vlan_row *row, __u32 vlan)
 enum vl_settings_flags {
 	VL_SETTINGS_READY = 1 << 0,	/* lanes are filled: XDP may steer. Until then every frame passes to the stack */
 	VL_SETTINGS_HOST_LINK = 1 << 1, /* this object sits on a host link: there is no stack behind, so nothing passes */
+	VL_SETTINGS_LEARNED = 1 << 3,	/* some entry of `ports` is learned: sources of the wire are compared with them */
 	VL_SETTINGS_ENGINE_LOADED = 1 << 2, /* loaded by `vhostlane run`, which removes it; clear: by an operator */
 };
 

@@ -9,11 +9,11 @@
 #define CONTROL_STATUS "status"		  /* {} -> object */
 #define CONTROL_PORT_LIST "port.list"	  /* {} -> array of ports */
 #define CONTROL_PORT_SHOW "port.show"	  /* {name} -> port with rings, session, counters */
-#define CONTROL_PORT_ADD "port.add"	  /* {name, socket, role, mac, vlan, queues, busy-poll-us, node, mtu, uplink} (strings or numbers) -> port */
+#define CONTROL_PORT_ADD "port.add"	  /* {name, socket, role, mac, vlan, queues, busy-poll-us, node, mtu, offloads, uplink} (strings or numbers) -> port */
 #define CONTROL_PORT_DEL "port.del"	  /* {name} -> {} */
 #define CONTROL_PORT_SET "port.set"	  /* {name, KEY: value ...} -> port */
 #define CONTROL_QUEUE_LIST "queue.list"	  /* {} -> array of queue pairs */
-#define CONTROL_QUEUE_SET "queue.set"	  /* {port, pair, cpu and/or busy-poll-us} -> queue pair */
+#define CONTROL_QUEUE_SET "queue.set"	  /* {port, pair, cpu (number or auto) and/or busy-poll-us} -> queue pair */
 #define CONTROL_WORKER_LIST "worker.list" /* {} -> array */
 #define CONTROL_WORKER_SET "worker.set"	  /* {policy and/or per-port and/or pin} -> status; queue pairs move at once, without loss */
 #define CONTROL_UPLINK_LIST "uplink.list" /* {} -> array */

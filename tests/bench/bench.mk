@@ -1,5 +1,5 @@
 # Load generators and their real vhost-user frontend; scripts/bench runs them.
-BENCH_FRONTEND_OBJECTS := $(addprefix $(OUT)/obj/,tests/bench/frontend.o user/control/vhost_user_message.o user/common/error.o user/common/util.o)
+BENCH_FRONTEND_OBJECTS := $(addprefix $(OUT)/obj/,tests/bench/frontend.o user/control/vhost_user_message.o user/common/reaper.o user/common/error.o user/common/util.o)
 
 BENCHES += $(OUT)/tests/bench_flood
 $(OUT)/tests/bench_flood: $(OUT)/obj/tests/bench/flood.o $(OUT)/obj/tests/bench/measure.o $(BENCH_FRONTEND_OBJECTS)

@@ -309,6 +309,37 @@ static void trunk_takes_any_vlan(void **state)
 	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
 }
 
+/* A learned address that the wire sends from is reported, whoever the frame is for; a configured one never. */
+static void learned_address_on_the_wire(void **state)
+{
+	struct fixture *f = *state;
+	const int claims = bpf_map__fd(f->skeleton->maps.wire_claims), settings = bpf_map__fd(f->skeleton->maps.settings);
+	struct vl_port_key key = { .vlan = VL_VLAN_NONE }, found;
+	struct vl_settings set;
+	uint32_t zero = 0;
+	uint64_t frames;
+	struct packet p;
+
+	memcpy(key.mac, peer, 6);
+	put_port(f, peer, VL_VLAN_NONE, 30, VL_PORT_TRUNK | VL_PORT_LEARNED, 1);
+	udp(&p, guest); /* from peer */
+	run(f, &p);
+	assert_int_not_equal(bpf_map_get_next_key(claims, NULL, &found), 0); /* not asked to compare */
+
+	assert_int_equal(bpf_map_lookup_elem(settings, &zero, &set), 0);
+	set.flags |= VL_SETTINGS_LEARNED;
+	put(settings, &zero, &set);
+	run(f, &p);
+	tagged(&p, trunk, 0x8100, 9, false); /* any VLAN of a trunk */
+	run(f, &p);
+	assert_int_equal(bpf_map_lookup_elem(claims, &key, &frames), 0);
+	assert_int_equal(frames, 2);
+	assert_int_equal(bpf_map_delete_elem(claims, &key), 0);
+	put_port(f, peer, VL_VLAN_NONE, 30, VL_PORT_TRUNK, 1);
+	run(f, &p);
+	assert_int_not_equal(bpf_map_get_next_key(claims, NULL, &found), 0);
+}
+
 static void port_down(void **state)
 {
 	struct fixture *f = *state;
@@ -669,6 +700,7 @@ int main(void)
 		TEST(priority_tag_is_untagged),
 		TEST(trunk_takes_any_vlan),
 		TEST(trunk_takes_listed_vlans),
+		TEST(learned_address_on_the_wire),
 		TEST(port_down),
 		TEST(not_ready),
 		TEST(host_link),

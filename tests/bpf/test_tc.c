@@ -472,7 +472,7 @@ static void foreign_filter_after_ours(void **state)
 /* The host link's queue is the worker's own: xdp_steer on the engine's end finds a socket, there and only there. */
 static void queue_of_worker(void **state)
 {
-	static const char *const shared[] = { "ports", "queue_affinity", "flow_steering", "port_vlans", "counters" };
+	static const char *const shared[] = { "ports", "queue_affinity", "flow_steering", "port_vlans", "wire_claims", "counters" };
 	struct fixture *f = *state;
 	struct xdp_steer *xdp = xdp_steer__open();
 	struct vl_settings settings = { .flags = VL_SETTINGS_READY | VL_SETTINGS_HOST_LINK,

@@ -74,6 +74,29 @@ static void port_keys(void **state)
 	assert_int_equal(p.node, -1);
 	assert_int_equal(config_port_set(&p, "mtu", "0", &e), 0);
 	assert_int_equal(p.mtu, 0);
+	assert_int_equal(config_port_set(&p, "mac", "auto", &e), 0);
+	assert_false(p.has_mac);
+	assert_int_equal(p.mac[0] | p.mac[5], 0);
+}
+
+/* `port set` can change some keys; of the others it says what can be done, of unknown ones what was meant. */
+static void settable_keys(void **state)
+{
+	struct error e;
+
+	assert_int_equal(config_port_check_settable("vm1", "mac", &e), 0);
+	assert_int_equal(config_port_check_settable("vm1", "offloads", &e), 0);
+	for (const char *key = CONFIG_PORT_SETTABLE; key; key = strstr(key, ", ") ? strstr(key, ", ") + 2 : NULL) {
+		char text[32];
+
+		snprintf(text, sizeof(text), "%.*s", (int)strcspn(key, ","), key);
+		assert_int_equal(config_port_check_settable("vm1", text, &e), 0);
+	}
+	assert_int_equal(config_port_check_settable("vm1", "queues", &e), -EINVAL);
+	assert_says(&e, "port del vm1");
+	assert_says(&e, CONFIG_PORT_SETTABLE);
+	assert_int_equal(config_port_check_settable("vm1", "mack", &e), -EINVAL);
+	assert_says(&e, "did you mean 'mac'?");
 }
 
 static void vlan_trunks(void **state)
@@ -410,6 +433,70 @@ static void whole_file(void **state)
 	config_free(&c);
 }
 
+/* Lists and mappings mean what the text forms mean; a block may span lines, and what follows keeps its line in errors. */
+static void vlans_and_offloads_in_yaml(void **state)
+{
+	static const struct {
+		const char *key, *yaml, *same;
+	} forms[] = {
+		{ "vlan", "{trunk: [10, 20-29], native: 5}", "trunk:10+20-29/native:5" },
+		{ "vlan", "{native: 5, trunk: [10]}", "trunk:10/native:5" },
+		{ "vlan", "{trunk: 10}", "trunk:10" },
+		{ "vlan", "{trunk: [1-4094]}", "trunk:1-4094" },
+		{ "vlan", "\n      trunk:\n        - 10\n        - 20-29  # two\n\n      native: 5", "trunk:10+20-29/native:5" },
+		{ "vlan", "{trunk: [10,\n        20-29],\n      native: 5}", "trunk:10+20-29/native:5" },
+		{ "vlan", "trunk:10+20-29/native:5", "trunk:10+20-29/native:5" },
+		{ "vlan", "'7'", "7" },
+		{ "offloads", "[csum, tso4]", "csum+tso4" },
+		{ "offloads", "\n    - csum\n    - tso6", "csum+tso6" },
+		{ "offloads", "[]", "none" },
+		{ "offloads", "csum+tso4", "csum+tso4" },
+		{ "offloads", "all", "all" },
+	};
+	char yaml[512], vlan[CONFIG_VLAN_TEXT], offloads[CONFIG_OFFLOADS_TEXT], line[16];
+	struct config c;
+	struct error e;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(forms); i++) {
+		const bool is_vlan = strcmp(forms[i].key, "vlan") == 0;
+		unsigned lines = 6;
+
+		snprintf(yaml, sizeof(yaml), "# \xc3\xa4\nports:\n  - name: a\n    socket: /a\n    %s: %s\n    mtu: 9000\n", forms[i].key, forms[i].yaml);
+		if (load(yaml, &c, &e) < 0)
+			fail_msg("%s%s", yaml, e.text);
+		assert_string_equal(is_vlan ? config_format_vlan(&c.ports[0].vlan, vlan) : config_format_offloads(c.ports[0].offloads, offloads),
+				    forms[i].same);
+		assert_int_equal(c.ports[0].mtu, 9000);
+		config_free(&c);
+
+		strcpy(strstr(yaml, "mtu"), "mtu: x\n");
+		for (const char *p = forms[i].yaml; *p; p++)
+			lines += *p == '\n';
+		snprintf(line, sizeof(line), ":%u: ", lines);
+		assert_true(load(yaml, &c, &e) < 0);
+		assert_says(&e, "mtu 'x'");
+		assert_says(&e, line);
+		config_free(&c);
+	}
+}
+
+static void origin_of_ports(void **state)
+{
+	struct config c;
+	struct error e;
+
+	assert_int_equal(load("uplinks: [{ifname: eth0}]\nports:\n  - {name: a, socket: /a}\n  - name: b\n    socket: /b\n    uplink: eth1\n", &c, &e), 0);
+	assert_int_equal(config_check(&c, &e), -ENODEV);
+	assert_says(&e, ":4: port b, uplink 'eth1'");
+	assert_non_null(strstr(c.ports[0].origin, ":3"));
+	config_free(&c);
+	config_init(&c);
+	assert_int_equal(add(&c, "a=/a,uplink=eth1", &e), 0);
+	assert_int_equal(config_check(&c, &e), -ENODEV);
+	assert_int_equal(strncmp(e.text, "port a", 6), 0);
+	config_free(&c);
+}
+
 static void empty_files(void **state)
 {
 	static const char *const texts[] = { "", "\n", "# only a comment\n", "ports:\n", "ports: []\nuplinks: []\nworkers: {}\n", "workers:\nuplinks:\nports:\n" };
@@ -430,6 +517,31 @@ static void bad_files(void **state)
 		const char *yaml, *line, *says;
 	} bad[] = {
 		{ "prots: []\n", ":1: ", "did you mean 'ports'?" },
+		/* Only what can stand at that place is suggested; what stands elsewhere is sent there. */
+		{ "uplink: eth0\n", ":1: ", "did you mean 'uplinks'?" },
+		{ "workers:\n  cpus: 0\nport: []\n", ":3: ", "did you mean 'ports'?" },
+		{ "cpus: 0\n", ":1: ", "it stands under 'workers'" },
+		{ "\nbusy-poll-us: 1\n", ":2: ", "it stands in an entry of 'ports'" },
+		{ "uplinks:\n  - ifname: eth0\n    colour: 1\n", ":3: ", "known: ifname, mode, queues" },
+		{ "workers:\n  mode: copy\n", ":2: ", "it stands in an entry of 'uplinks'" },
+		{ "ports:\n  - {name: a, socket: /a, ports: 1}\n", ":2: ", "it stands at top level" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: {trunk: [10], nativ: 5}\n", ":4: ", "did you mean 'native'?" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan:\n      trunk:\n        - 10\n        - 4095\n", ":7: ", "'4095'" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: {trunk: []}\n", ":4: ", "names no VLAN" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: {native: 5}\n", ":4: ", "no trunk" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: {trunk: [1], native: [2]}\n", ":4: ", "native is one VLAN" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: {trunk: [1], native: 0}\n", ":4: ", "'0'" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: {trunk: [[1]]}\n", ":4: ", "in 'vlan'" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: {trunk: ['1+2']}\n", ":4: ", "'1+2'" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: {trunk: [1], trunk: [2]}\n", ":4: ", "given twice" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: [10]\n", ":4: ", "{trunk: [10, 20-29]" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: 7x\n", ":4: ", "vlan '7x'" },
+		{ "ports:\n  - name: a\n    socket: /a\n    vlan: 7\n    vlan: 8\n", ":5: ", "given twice" },
+		{ "ports:\n  - name: a\n    socket: /a\n    offloads:\n      - csum\n      - tso5\n", ":6: ", "'tso5'" },
+		{ "ports:\n  - name: a\n    socket: /a\n    offloads: {csum: true}\n", ":4: ", "[csum, tso4]" },
+		{ "ports:\n  - name: &x a\n    socket: /a\n    offloads: [*x]\n", ":4: ", "alias" },
+		{ "ports:\n  - name: a\n\tsocket: /a\n", ":3: ", "tab" },
+		{ "\tports: []\n", ":1: ", "tab" },
 		{ "ports:\n  - name: a\n    socket: /a\n    quees: 2\n", ":4: ", "did you mean 'queues'?" },
 		{ "ports:\n  - name: a\n    socket: /a\n    colour: 2\n", ":4: ", "colour" },
 		{ "workers:\n  cpus: 0\n\n\n  polcy: per-cpu\n", ":5: ", "did you mean 'policy'?" },
@@ -437,7 +549,7 @@ static void bad_files(void **state)
 		{ "ports:\n  - name: a\n    socket: /a\n    mac: 1\n", ":4: ", "mac '1'" },
 		{ "ports:\n  - {name: a, socket: /a}\n  - {name: a, socket: /b}\n", ":3: ", "named twice" },
 		{ "ports:\n  - socket: /a\n", ":2: ", "no name" },
-		{ "ports:\n\n  - name: a\n", ":3: ", "no socket" },
+		{ "ports:\n\n  - name: a\n", ":3: ", "no socket; add a line `socket: /run/vhostlane/a.sock`" },
 		{ "ports:\n  - name: a\n    name: b\n    socket: /a\n", ":3: ", "given twice" },
 		{ "ports: 5\n", ":1: ", "in 'ports': needs a list" },
 		{ "ports:\n  a: b\n", ":2: ", "ports" },
@@ -452,7 +564,7 @@ static void bad_files(void **state)
 		{ "control: relative\n", ":1: ", "control 'relative'" },
 		{ "control: /a\n---\ncontrol: /b\n", ":2: ", "second document" },
 		{ "control: 'a\n", ":2: ", "not YAML" },
-		{ "a:\n\t- b\n", ":2: ", "not YAML" },
+		{ "a:\n\t- b\n", ":2: ", "tab" },
 		{ "control: &x /a\nports:\n  - {name: *x}\n", ":3: ", "alias" },
 		{ "- a\n", ":1: ", "configuration" },
 		{ "just text\n", ":1: ", "configuration" },
@@ -560,7 +672,7 @@ static void resolved_cpus(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(port_keys),	   cmocka_unit_test(vlan_trunks), cmocka_unit_test(port_values_refused), cmocka_unit_test(socket_path_length),
+		cmocka_unit_test(port_keys), cmocka_unit_test(settable_keys), cmocka_unit_test(vlans_and_offloads_in_yaml), cmocka_unit_test(origin_of_ports),	   cmocka_unit_test(vlan_trunks), cmocka_unit_test(port_values_refused), cmocka_unit_test(socket_path_length),
 		cmocka_unit_test(busy_poll_text),  cmocka_unit_test(port_option),	  cmocka_unit_test(uplink_option),
 		cmocka_unit_test(workers_and_control), cmocka_unit_test(duplicates),	  cmocka_unit_test(too_many),
 		cmocka_unit_test(port_without_socket), cmocka_unit_test(whole_file),	  cmocka_unit_test(empty_files),

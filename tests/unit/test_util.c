@@ -109,6 +109,17 @@ static void errors(void **state)
 	assert_string_equal(error.text, "queues '9': too many; give fewer");
 	error_set(&error, -EINVAL, "port vm1, %s", error.text); /* quotes itself */
 	assert_string_equal(error.text, "port vm1, queues '9': too many; give fewer");
+
+	/* Out of descriptors: whatever was tried, only the limit helps. */
+	error_set(&error, -EMFILE, "uplink x: does not load: %s; it needs Linux 6.1; see the log", strerror(EMFILE));
+	assert_string_equal(error.text, "uplink x: does not load: Too many open files; raise the limit of open files (ulimit -n, LimitNOFILE=)");
+	error_set(&error, -EMFILE, "port vm1: %s", error.text);
+	assert_string_equal(error.text, "port vm1: uplink x: does not load: Too many open files; raise the limit of open files (ulimit -n, LimitNOFILE=)");
+	error_set(&error, -ENFILE, "x: no socket; run as root");
+	assert_string_equal(error.text, "x: no socket; raise the system's limit of open files (sysctl fs.file-max)");
+	memset(error.text, 0, sizeof(error.text));
+	error_set(&error, -EMFILE, "%0800d: %s; as root", 1, strerror(EMFILE)); /* longer than there is room for */
+	assert_int_equal(strlen(error.text), sizeof(error.text) - 1);
 	memset(text, 'a', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
 	error_set(&error, -EINVAL, "%s", text);

@@ -141,6 +141,24 @@ void print_usage(FILE *out)
 		     "Exit status: 0 done, 1 failed, 2 wrong use.\n");
 }
 
+bool print_group_usage(FILE *out, const char *group)
+{
+	const size_t length = strlen(group);
+	bool found = false;
+
+	for (unsigned i = 0; commands[i]; i++) {
+		if (strncmp(commands[i]->name, group, length) != 0 || commands[i]->name[length] != ' ')
+			continue;
+		if (!found)
+			fprintf(out, "Usage: vhostlane %s ACTION [OPTIONS] [ARGUMENTS]\n\n", group);
+		found = true;
+		fprintf(out, "  %-14s %s\n", commands[i]->name, commands[i]->summary);
+	}
+	if (found)
+		fprintf(out, "\nvhostlane %s ACTION --help says more of each; man 8 vhostlane.\n", group);
+	return found;
+}
+
 void print_command_help(FILE *out, const struct command *command)
 {
 	char left[64];

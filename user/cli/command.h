@@ -67,6 +67,8 @@ int options_parse(const struct command *command, void *target, int argc, char **
 		  struct error *error);
 
 void print_usage(FILE *out);
+/* Commands of one group ("port"). Return: false if no command's name has it as its first of two words. */
+bool print_group_usage(FILE *out, const char *group);
 void print_command_help(FILE *out, const struct command *command);
 
 /* The command whose words @argv starts with; *taken = how many. NULL with *error, which suggests one. */

@@ -13,6 +13,7 @@ int option_config(void *target, const char *value, struct error *error)
 	o->file_given = true;
 	result = config_load_file(&o->config, value, error);
 	o->file_failed = result < 0;
+	o->file_loaded |= result == 0;
 	return result;
 }
 
@@ -94,6 +95,7 @@ int config_from_options(const struct command *command, struct config_options *op
 		result = config_check(&options->config, error);
 		if (result == 0)
 			return EXIT_DONE;
+		options->file_failed = options->file_loaded;
 	}
 	config_free(&options->config);
 	/* What is wrong in a file, or between it and the options, is no wrong use of the command. */

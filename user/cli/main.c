@@ -35,6 +35,11 @@ static int finish(int code)
 	return code ? code : EXIT_FAILED;
 }
 
+static bool asks_for_help(const char *word)
+{
+	return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *command;
@@ -45,10 +50,12 @@ int main(int argc, char **argv)
 		print_usage(stderr);
 		return EXIT_WRONG_USE;
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+	if (asks_for_help(argv[1]) || strcmp(argv[1], "help") == 0) {
 		print_usage(stdout);
 		return finish(EXIT_DONE);
 	}
+	if (argc > 2 && asks_for_help(argv[2]) && print_group_usage(stdout, argv[1]))
+		return finish(EXIT_DONE);
 	if (strcmp(argv[1], "--version") == 0) {
 		puts("vhostlane " VHOSTLANE_VERSION);
 		return finish(EXIT_DONE);

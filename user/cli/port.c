@@ -33,8 +33,8 @@ static void print_port(FILE *out, json_t *port)
 
 /* --- key=value words ----------------------------------------------------------------------------------------------- */
 
-/* One "key=value" into @port, which judges it, and into @params, which carries it. */
-static int take_pair(const char *pair, struct config_port *port, json_t *params, struct error *error)
+/* One "key=value" into @port, which judges it, and into @params, which carries it. @settable_only: keys of ports in service. */
+static int take_pair(const char *pair, bool settable_only, struct config_port *port, json_t *params, struct error *error)
 {
 	const char *equals = strchr(pair, '=');
 	char key[64];
@@ -43,9 +43,11 @@ static int take_pair(const char *pair, struct config_port *port, json_t *params,
 	if (!equals || equals == pair || (size_t)(equals - pair) >= sizeof(key))
 		return error_set(error, -EINVAL, "port %s, '%.64s': not key=value; write for instance queues=2", port->name, pair);
 	copy_string(key, (size_t)(equals - pair) + 1, pair);
-	if (json_object_get(params, key))
+	if (json_object_get(params, key) && strcmp(key, "name") != 0)
 		return error_set(error, -EINVAL, "port %s, key '%s': given twice; give it once", port->name, key);
-	result = config_port_set(port, key, equals + 1, error);
+	result = settable_only ? config_port_check_settable(port->name, key, error) : 0;
+	if (result == 0)
+		result = config_port_set(port, key, equals + 1, error);
 	if (result == 0)
 		json_object_set_new(params, key, json_string(equals + 1));
 	return result;
@@ -79,7 +81,7 @@ static int take_first(const char *word, struct config_port *port, json_t *params
 		next = strchr(pair, ',');
 		if (next)
 			*next++ = '\0';
-		result = take_pair(pair, port, params, error);
+		result = take_pair(pair, false, port, params, error);
 	}
 	return result;
 }
@@ -142,7 +144,7 @@ static int run_with_pairs(const struct command *command, int argc, char **argv, 
 	if (!whole && result == 0)
 		json_object_set_new(params, "name", json_string(port.name));
 	for (unsigned i = 1; result == 0 && i < count; i++)
-		result = take_pair(words[i], &port, params, &error);
+		result = take_pair(words[i], !whole, &port, params, &error);
 	if (result == 0 && whole)
 		result = config_check_port(&port, &error);
 	if (result < 0) {
@@ -162,7 +164,7 @@ static int run_set(const struct command *command, int argc, char **argv)
 	return run_with_pairs(command, argc, argv, CONTROL_PORT_SET, false);
 }
 
-#define PORT_KEYS_HELP "Keys: socket, role, mac, vlan, queues, busy-poll-us, node, mtu, uplink; see vhostlane.yaml(5)."
+#define SEE_KEYS "; see vhostlane.yaml(5)."
 
 const struct command port_list_command = {
 	.name = "port list",
@@ -186,7 +188,7 @@ const struct command port_add_command = {
 	.name = "port add",
 	.arguments = "NAME=SOCKET[,key=value...] [key=value...]",
 	.summary = "Add a port to the running daemon",
-	.details = PORT_KEYS_HELP,
+	.details = "Keys: socket, role, mac, vlan, queues, busy-poll-us, node, mtu, offloads, uplink" SEE_KEYS,
 	.options = client_options,
 	.arguments_min = 1,
 	.arguments_max = WORDS_MAX,
@@ -207,7 +209,8 @@ const struct command port_set_command = {
 	.name = "port set",
 	.arguments = "NAME key=value...",
 	.summary = "Change a port while it runs",
-	.details = PORT_KEYS_HELP,
+	.details = "Keys: " CONFIG_PORT_SETTABLE SEE_KEYS "\n"
+		   "mac=auto: learned again. node=auto: follow the guest. mtu, offloads: from the guest's next connection on.",
 	.options = client_options,
 	.arguments_min = 2,
 	.arguments_max = WORDS_MAX,

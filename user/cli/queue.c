@@ -52,9 +52,13 @@ static int take_cpu(const char *word, const char *value, json_t *params, struct 
 {
 	uint64_t cpu;
 
+	if (strcmp(value, "auto") == 0) {
+		json_object_set_new(params, "cpu", json_string(value));
+		return 0;
+	}
 	if (!number_parse(value, 0, CPUS_MAX - 1, &cpu))
-		return error_set(error, -EINVAL, "queue %s, cpu '%.64s': not a CPU number from 0 to %d; see `vhostlane worker list`", word, value,
-				 CPUS_MAX - 1);
+		return error_set(error, -EINVAL, "queue %s, cpu '%.64s': neither 'auto' nor a CPU number from 0 to %d; see `vhostlane worker list`",
+				 word, value, CPUS_MAX - 1);
 	json_object_set_new(params, "cpu", json_integer((json_int_t)cpu));
 	return 0;
 }
@@ -79,7 +83,7 @@ static int take_pair(const char *word, const char *pair, json_t *params, struct 
 
 	_Static_assert(ARRAY_SIZE(keys) == ARRAY_SIZE(takers), "one taker a key");
 	if (!equals)
-		return error_set(error, -EINVAL, "queue %s, '%.64s': not key=value; write cpu=N or busy-poll-us=N", word, pair);
+		return error_set(error, -EINVAL, "queue %s, '%.64s': not key=value; write cpu=N, cpu=auto or busy-poll-us=N", word, pair);
 	copy_string(key, min_u32((uint32_t)(equals - pair) + 1, sizeof(key)), pair);
 	if (json_object_get(params, key) && strcmp(key, "port") != 0 && strcmp(key, "pair") != 0)
 		return error_set(error, -EINVAL, "queue %s, key '%s': given twice; give it once", word, key);
@@ -128,8 +132,9 @@ const struct command queue_list_command = {
 
 const struct command queue_set_command = {
 	.name = "queue set",
-	.arguments = "NAME/PAIR cpu=N|busy-poll-us=N...",
+	.arguments = "NAME/PAIR cpu=N|cpu=auto|busy-poll-us=N...",
 	.summary = "Move a queue pair to a worker's CPU, or set its busy-poll window (microseconds, 0 = never, always)",
+	.details = "cpu=N holds the pair there, whatever placement would prefer; cpu=auto gives it back to placement.",
 	.options = client_options,
 	.arguments_min = 2,
 	.arguments_max = WORDS_MAX,

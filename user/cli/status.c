@@ -7,7 +7,7 @@
 
 static void print(FILE *out, json_t *status)
 {
-	static const char *const order[] = { "version", "pid", "uptime_s", "policy", "generation", "ports", "workers", "uplinks", "control", NULL };
+	static const char *const order[] = { "version", "pid", "uptime_s", "policy", "generation", "ports", "workers", "uplinks", "control", "trouble", NULL };
 
 	object_print(out, status, order, NULL);
 }
@@ -20,7 +20,7 @@ static int run(const struct command *command, int argc, char **argv)
 const struct command status_command = {
 	.name = "status",
 	.arguments = "",
-	.summary = "Show the daemon: version, policy, how many ports, workers and uplinks",
+	.summary = "Show the daemon: version, policy, how many ports, workers and uplinks, what is broken",
 	.options = client_options,
 	.run = run,
 };

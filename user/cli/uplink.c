@@ -47,7 +47,7 @@ static void print_warnings(FILE *out, json_t *warnings)
 
 static void print(FILE *out, json_t *uplinks)
 {
-	static const char *const columns[] = { "ifname", "mode", "queues", "node", "mtu", "dispatcher", "adopted", NULL };
+	static const char *const columns[] = { "ifname", "state", "mode", "queues", "node", "mtu", "dispatcher", "adopted", NULL };
 	json_t *uplink, *all = json_copy(uplinks), *warnings = json_array();
 	size_t index;
 
@@ -72,7 +72,7 @@ static int run(const struct command *command, int argc, char **argv)
 const struct command uplink_list_command = {
 	.name = "uplink list",
 	.arguments = "",
-	.summary = "List the uplinks: AF_XDP mode, queues, frames and where they are, host links",
+	.summary = "List the uplinks: what is wrong with them, AF_XDP mode, queues, frames and where they are, host links",
 	.options = client_options,
 	.run = run,
 };

@@ -17,6 +17,7 @@ struct error {
  * @code:   negative errno value
  * @format: `WHAT: WHY; REMEDY`; names the knob, prints the value, ends with what to do
  *
+ * With -EMFILE and -ENFILE the remedy is always the same, whatever was tried when descriptors ran out: it takes the place of @format's.
  * Return: @code, so that `return error_set(...)` reads well. A macro, so that the compiler sees that it is not 0.
  */
 #define error_set(error, code, ...)                             \

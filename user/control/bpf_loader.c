@@ -447,6 +447,13 @@ int bpf_set_attach_uplink(struct bpf_set *set, enum lane_mode mode, struct error
 	return r;
 }
 
+const char *bpf_set_missing(struct bpf_set *set)
+{
+	if (!xdp_hook_is_there(set))
+		return "XDP";
+	return tc_hook_is_there(&set->egress) && tc_hook_is_there(&set->ingress) ? NULL : "tc";
+}
+
 /* xdp_steer with lanes and settings of its own; all other maps are the uplink's. */
 static int load_host_link(struct bpf_set *set, unsigned node, struct set_host_link *link, struct error *error)
 {

@@ -46,6 +46,9 @@ void bpf_set_detach_host_link(struct bpf_set *set, unsigned node);
 bool bpf_set_adopted(const struct bpf_set *set);
 bool bpf_set_dispatcher(const struct bpf_set *set); /* attached through libxdp's dispatcher */
 
+/* What of the uplink's programs is not attached any more, because somebody took it off: "XDP", "tc"; NULL = all is there. Asks the kernel. */
+const char *bpf_set_missing(struct bpf_set *set);
+
 /* mmap()ed `settings`. node -1 = the uplink's own. Plain stores. */
 struct vl_settings *bpf_set_settings(struct bpf_set *set, int node);
 /* mmap()ed `flow_steering`: VL_FLOW_BUCKETS entries of @port. Workers store, XDP reads. */
@@ -60,9 +63,14 @@ int bpf_set_port_delete(struct bpf_set *set, const struct vl_port_key *key);
 /* VLANs that a port with VL_PORT_VLANS carries. */
 int bpf_set_vlans_put(struct bpf_set *set, unsigned port, const struct vl_vlan_row *row);
 
+/* Takes one learned address that the wire was seen sending from. Return: false if there is none. */
+bool bpf_set_take_claim(struct bpf_set *set, struct vl_port_key *key);
+
 int bpf_set_affinity_put(struct bpf_set *set, const struct vl_queue_key *key, const struct vl_queue_value *value);
 int bpf_set_affinity_get(struct bpf_set *set, const struct vl_queue_key *key, struct vl_queue_value *value);
 int bpf_set_affinity_delete(struct bpf_set *set, const struct vl_queue_key *key);
+/* The key after @key, the first for NULL. -ENOENT: no more. */
+int bpf_set_affinity_next(struct bpf_set *set, const struct vl_queue_key *key, struct vl_queue_key *next);
 
 /* Sums over CPUs. @values: VL_REASON_COUNT. */
 int bpf_set_counters(struct bpf_set *set, uint64_t *values);

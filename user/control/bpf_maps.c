@@ -45,6 +45,7 @@ void set_maps_clear(struct bpf_set *set)
 {
 	clear_hash(set->maps[SET_MAP_PORTS]);
 	clear_hash(set->maps[SET_MAP_QUEUE_AFFINITY]);
+	clear_hash(set->maps[SET_MAP_WIRE_CLAIMS]);
 	for (uint32_t i = 0; i < VL_DEVICE_QUEUES_MAX * VL_WORKERS_MAX; i++)
 		bpf_map_delete_elem(set->maps[SET_MAP_LANES], &i);
 	if (set->flow_steering)
@@ -70,6 +71,11 @@ int bpf_set_vlans_put(struct bpf_set *set, unsigned port, const struct vl_vlan_r
 	return bpf_map_update_elem(set->maps[SET_MAP_PORT_VLANS], &id, row, BPF_ANY);
 }
 
+bool bpf_set_take_claim(struct bpf_set *set, struct vl_port_key *key)
+{
+	return !bpf_map_get_next_key(set->maps[SET_MAP_WIRE_CLAIMS], NULL, key) && !bpf_map_delete_elem(set->maps[SET_MAP_WIRE_CLAIMS], key);
+}
+
 int bpf_set_port_put(struct bpf_set *set, const struct vl_port_key *key, const struct vl_port_value *value)
 {
 	return bpf_map_update_elem(set->maps[SET_MAP_PORTS], key, value, BPF_ANY);
@@ -93,6 +99,11 @@ int bpf_set_affinity_get(struct bpf_set *set, const struct vl_queue_key *key, st
 int bpf_set_affinity_delete(struct bpf_set *set, const struct vl_queue_key *key)
 {
 	return bpf_map_delete_elem(set->maps[SET_MAP_QUEUE_AFFINITY], key);
+}
+
+int bpf_set_affinity_next(struct bpf_set *set, const struct vl_queue_key *key, struct vl_queue_key *next)
+{
+	return bpf_map_get_next_key(set->maps[SET_MAP_QUEUE_AFFINITY], key, next);
 }
 
 int bpf_set_counters(struct bpf_set *set, uint64_t *values)

@@ -24,6 +24,7 @@ const char *const set_map_names[SET_MAP_COUNT] = {
 	[SET_MAP_QUEUE_AFFINITY] = "queue_affinity",
 	[SET_MAP_FLOW_STEERING] = "flow_steering",
 	[SET_MAP_PORT_VLANS] = "port_vlans",
+	[SET_MAP_WIRE_CLAIMS] = "wire_claims",
 	[SET_MAP_COUNTERS] = "counters",
 	[SET_MAP_SETTINGS] = "settings",
 	[SET_MAP_LANES] = "lanes",

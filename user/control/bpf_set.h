@@ -21,6 +21,7 @@ enum set_map {
 	SET_MAP_QUEUE_AFFINITY,
 	SET_MAP_FLOW_STEERING,
 	SET_MAP_PORT_VLANS,
+	SET_MAP_WIRE_CLAIMS,
 	SET_MAP_COUNTERS,
 	SET_MAP_SETTINGS,
 	SET_MAP_LANES,
@@ -124,6 +125,9 @@ int xdp_hook_attach_uplink(struct bpf_set *set, enum lane_mode mode, struct erro
 /* Plain and native, onto a device of our own. */
 int xdp_hook_attach_own(struct xdp_hook *hook, const char *what, unsigned ifindex, int program_fd, struct error *error);
 
+/* Is our program still there? Also true if the kernel does not say (the device is gone), or nothing was attached. */
+bool xdp_hook_is_there(struct bpf_set *set);
+
 /* Only if our program is still there. */
 void xdp_hook_detach(struct xdp_hook *hook);
 
@@ -143,6 +147,7 @@ bool tc_hook_find(struct tc_hook *hook, unsigned ifindex, enum bpf_tc_attach_poi
 /* Our filter of this very program: found. An older one of ours (a crash): replaced. Anything else there: -EBUSY. */
 int tc_hook_attach(struct tc_hook *hook, const char *what, unsigned ifindex, enum bpf_tc_attach_point point,
 		   int program_fd, struct error *error);
+bool tc_hook_is_there(const struct tc_hook *hook); /* also true if the device is gone, or nothing was attached */
 void tc_hook_detach(struct tc_hook *hook);
 
 /* --- bpf_maps.c --------------------------------------------------------------------------------------------------- */

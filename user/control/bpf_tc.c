@@ -133,6 +133,17 @@ int tc_hook_attach(struct tc_hook *hook, const char *what, unsigned ifindex, enu
 	return 0;
 }
 
+bool tc_hook_is_there(const struct tc_hook *hook)
+{
+	DECLARE_LIBBPF_OPTS(bpf_tc_hook, at, .ifindex = (int)hook->ifindex, .attach_point = hook->point);
+	DECLARE_LIBBPF_OPTS(bpf_tc_opts, there, .handle = TC_HOOK_HANDLE, .priority = TC_HOOK_PRIORITY);
+	char name[IF_NAMESIZE];
+
+	if (!hook->attached || !if_indextoname(hook->ifindex, name))
+		return true;
+	return bpf_tc_query(&at, &there) == 0 && there.prog_id == hook->program_id;
+}
+
 void tc_hook_detach(struct tc_hook *hook)
 {
 	DECLARE_LIBBPF_OPTS(bpf_tc_hook, at, .ifindex = (int)hook->ifindex, .attach_point = hook->point);

@@ -240,11 +240,16 @@ static int refuse_foreign(struct bpf_set *set, uint32_t id, uint8_t attach_mode,
 			  : attach_mode == XDP_ATTACHED_HW ? "xdpoffload off"
 							   : "xdp off";
 
-	program_identify(id, &identity);
+	/* It may be our own, of a crashed daemon: no advice to take off what nobody can look at. */
+	if (program_identify(id, &identity))
+		return error_set(
+			error, -EBUSY,
+			"uplink %s: an XDP program (id %u) is attached that this process may not look at; run as root or with CAP_SYS_ADMIN",
+			set->uplink, id);
 	return error_set(
 		error, -EBUSY,
 		"uplink %s: XDP program '%s' (id %u) is attached and is not replaced; remove it with `ip link set dev %s %s`",
-		set->uplink, identity.name[0] ? identity.name : "?", id, set->uplink, off);
+		set->uplink, identity.name, id, set->uplink, off);
 }
 
 /* Return: 1 ours is there (in @hook), 0 a dispatcher without it, -ENOENT neither. */
@@ -310,6 +315,19 @@ int xdp_hook_attach_uplink(struct bpf_set *set, enum lane_mode mode, struct erro
 			      : there.drv_prog_id ? there.drv_prog_id
 						  : there.skb_prog_id,
 			      there.attach_mode, error);
+}
+
+bool xdp_hook_is_there(struct bpf_set *set)
+{
+	DECLARE_LIBBPF_OPTS(bpf_xdp_query_opts, there);
+	struct xdp_hook probe = set->xdp;
+
+	if (set->xdp.kind == XDP_HOOK_NONE || bpf_xdp_query((int)set->ifindex, 0, &there))
+		return true;
+	if (set->xdp.kind == XDP_HOOK_DISPATCHER)
+		return there.attach_mode != XDP_ATTACHED_NONE && look_into_dispatcher(set, &probe) == 1;
+	return set->xdp.program_id == there.prog_id || set->xdp.program_id == there.drv_prog_id ||
+	       set->xdp.program_id == there.skb_prog_id;
 }
 
 static int detach_from_dispatcher(struct xdp_hook *hook)

@@ -298,28 +298,35 @@ static int check_port_uplink(const struct config *config, const struct config_po
 			 port->uplink, port->uplink);
 }
 
+static int check_one(const struct config *config, unsigned index, struct error *error)
+{
+	const struct config_port *port = &config->ports[index];
+	int result = config_check_port(port, error);
+
+	if (result == 0)
+		result = check_port_uplink(config, port, error);
+	/* Again, not only in config_add_port(): which uplink is the first may have been unknown then. */
+	if (result == 0)
+		result = check_among(config, port, index, error);
+	if (result == 0 && strcmp(port->socket, config->control) == 0)
+		result = error_set(error, -EEXIST, "port %s, socket '%s': is the control socket; give the port another", port->name,
+				   port->socket);
+	return result;
+}
+
 int config_check(const struct config *config, struct error *error)
 {
+	struct error inner = { 0 };
 	int result = config_check_socket_path(config->control, "control", error);
 
-	if (result < 0)
-		return result;
-	for (unsigned i = 0; i < config->port_count; i++) {
-		const struct config_port *port = &config->ports[i];
-
-		result = config_check_port(port, error);
-		if (result == 0)
-			result = check_port_uplink(config, port, error);
-		/* Again, not only in config_add_port(): which uplink is the first may have been unknown then. */
-		if (result == 0)
-			result = check_among(config, port, i, error);
-		if (result < 0)
-			return result;
-		if (strcmp(port->socket, config->control) == 0)
-			return error_set(error, -EEXIST, "port %s, socket '%s': is the control socket; give the port another", port->name,
-					 port->socket);
+	for (unsigned i = 0; result == 0 && i < config->port_count; i++) {
+		result = check_one(config, i, &inner);
+		if (result < 0 && config->ports[i].origin[0])
+			error_set(error, result, "%s: %s", config->ports[i].origin, inner.text);
+		else if (result < 0)
+			error_set(error, result, "%s", inner.text);
 	}
-	return 0;
+	return result;
 }
 
 int config_resolve_cpus(const struct config *config, struct cpulist *out, struct error *error)

@@ -95,6 +95,8 @@ static inline uint16_t config_vlan_key(const struct config_vlan *vlan)
 #define CONFIG_VLAN_TEXT 1024
 const char *config_format_vlan(const struct config_vlan *vlan, char text[CONFIG_VLAN_TEXT]);
 
+#define CONFIG_ORIGIN_TEXT 192
+
 struct config_port {
 	char name[CONFIG_PORT_NAME_MAX + 1]; /* [A-Za-z0-9][A-Za-z0-9._-]* */
 	char socket[CONFIG_SOCKET_PATH_MAX + 1]; /* absolute */
@@ -108,6 +110,7 @@ struct config_port {
 	unsigned offloads;	/* bits of enum port_offload; default all */
 	unsigned mtu;		/* bytes told to the guest, 0 = the uplink's (or not told) */
 	char uplink[IF_NAMESIZE]; /* "" = the first */
+	char origin[CONFIG_ORIGIN_TEXT]; /* FILE:LINE that it stands on; "" = not from a file */
 };
 
 struct config {
@@ -140,6 +143,11 @@ int config_uplink_set(struct config_uplink *uplink, const char *key, const char 
 
 /* One key of a port as text, as `port set`, `port add` and the option's tail use it; the same table serves all. */
 int config_port_set(struct config_port *port, const char *key, const char *value, struct error *error);
+
+/* Is it a key that `port set` can change on a port in service? -EINVAL with *error that names those. */
+int config_port_check_settable(const char *port, const char *key, struct error *error);
+/* "mac, busy-poll-us, ..." for help texts. */
+#define CONFIG_PORT_SETTABLE "mac, busy-poll-us, node, mtu, offloads"
 
 /* "N", "0", "always" <-> microseconds. */
 #define CONFIG_BUSY_POLL_ALWAYS UINT32_MAX

@@ -2,24 +2,19 @@
 /*
  * The YAML file. Theory of operation: the bytes are read once and parsed twice. libcyaml holds them against the schema below
  * (unknown keys, doubled keys, wrong kinds) and yields every value as text; that text goes through the same setters as the
- * command line's, so a value means the same everywhere. libyaml's document tree, made from the same bytes, only answers on
- * which line something stands.
+ * command line's, so a value means the same everywhere. libyaml's document tree (config_yaml.c), made from the same bytes, answers
+ * on which line something stands, and gives the text of the two keys of a port that may also be a list or a mapping.
  */
 #include <cyaml/cyaml.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <yaml.h>
 
 #include "common/suggest.h"
 #include "common/util.h"
 #include "control/config.h"
-
-#define FILE_MAX (1024 * 1024)
+#include "control/config_yaml.h"
 
 /* --- the schema --------------------------------------------------------------------------------------------------- */
 
@@ -63,8 +58,23 @@ static const cyaml_schema_field_t uplink_fields[] = {
 	CYAML_FIELD_END,
 };
 
+/* Their values may also be lists or mappings: libcyaml lets them pass, the document tree gives their text. */
+#define IS_OF_ANY_KIND(key) ((key) == CONFIG_PORT_KEY_VLAN || (key) == CONFIG_PORT_KEY_OFFLOADS)
+
+#define ANY_OR_TEXT(key_name, index)                                                                                           \
+	{                                                                                                                      \
+		.key = key_name,                                                                                               \
+		.data_offset = offsetof(struct raw_port, value[index]),                                                        \
+		.value = {                                                                                                     \
+			.type = IS_OF_ANY_KIND(index) ? CYAML_IGNORE : CYAML_STRING,                                           \
+			.flags = IS_OF_ANY_KIND(index) ? CYAML_FLAG_OPTIONAL : CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL,       \
+			.data_size = sizeof(char *),                                                                           \
+			.string = { .min = 0, .max = CYAML_UNLIMITED },                                                        \
+		},                                                                                                             \
+	}
+
 static const cyaml_schema_field_t port_fields[] = {
-#define PORT_FIELD(name, text) TEXT(text, struct raw_port, value[CONFIG_PORT_KEY_##name]),
+#define PORT_FIELD(name, text) ANY_OR_TEXT(text, CONFIG_PORT_KEY_##name),
 	CONFIG_PORT_KEYS(PORT_FIELD)
 #undef PORT_FIELD
 	CYAML_FIELD_END,
@@ -83,132 +93,6 @@ static const cyaml_schema_field_t config_fields[] = {
 };
 
 static const cyaml_schema_value_t config_schema = { CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_config, config_fields) };
-
-/* --- where something stands --------------------------------------------------------------------------------------- */
-
-struct source {
-	const char *path;
-	char *data;
-	size_t size;
-	yaml_document_t document;
-	bool has_document;
-};
-
-static const char *scalar(yaml_node_t *node)
-{
-	return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : "";
-}
-
-static yaml_node_t *value_of(struct source *source, yaml_node_t *mapping, const char *key)
-{
-	if (!mapping || mapping->type != YAML_MAPPING_NODE)
-		return NULL;
-	for (yaml_node_pair_t *p = mapping->data.mapping.pairs.start; p < mapping->data.mapping.pairs.top; p++)
-		if (strcmp(scalar(yaml_document_get_node(&source->document, p->key)), key) == 0)
-			return yaml_document_get_node(&source->document, p->value);
-	return NULL;
-}
-
-/* Line of top.key, or of top[index].key; 0 if it is not there. @key NULL: of the entry itself. */
-static size_t line_of(struct source *source, const char *top, int index, const char *key)
-{
-	yaml_node_t *node = value_of(source, yaml_document_get_root_node(&source->document), top);
-
-	if (node && index >= 0) {
-		if (node->type != YAML_SEQUENCE_NODE || node->data.sequence.items.start + index >= node->data.sequence.items.top)
-			return 0;
-		node = yaml_document_get_node(&source->document, node->data.sequence.items.start[index]);
-	}
-	if (node && key)
-		node = value_of(source, node, key);
-	return node ? node->start_mark.line + 1 : 0;
-}
-
-/* Line of the last key called @key at or below @line: libcyaml reports the event before the one it rejects. */
-static size_t line_of_key(struct source *source, const char *key, size_t line)
-{
-	size_t found = 0;
-
-	for (yaml_node_t *n = source->document.nodes.start; n < source->document.nodes.top; n++) {
-		if (n->type != YAML_MAPPING_NODE)
-			continue;
-		for (yaml_node_pair_t *p = n->data.mapping.pairs.start; p < n->data.mapping.pairs.top; p++) {
-			yaml_node_t *k = yaml_document_get_node(&source->document, p->key);
-
-			if (k && strcmp(scalar(k), key) == 0 && k->start_mark.line + 1 >= line && (!found || k->start_mark.line + 1 < found))
-				found = k->start_mark.line + 1;
-		}
-	}
-	return found ? found : line;
-}
-
-/* --- reading ------------------------------------------------------------------------------------------------------ */
-
-static int read_file(struct source *source, struct error *error)
-{
-	int fd = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	struct stat s;
-	ssize_t n = 0;
-
-	if (fd < 0)
-		return error_set(error, -errno, "configuration file %s: %s; name a readable file with -c", source->path, strerror(errno));
-	if (fstat(fd, &s) != 0 || !(S_ISREG(s.st_mode) || S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode))) {
-		close(fd);
-		return error_set(error, -EINVAL, "configuration file %s: not a file; name a YAML file with -c", source->path);
-	}
-	/* `-c <(...)` and /dev/stdin may come slowly. */
-	fcntl(fd, F_SETFL, 0);
-	source->data = malloc(FILE_MAX + 1);
-	while (source->data && source->size <= FILE_MAX) {
-		n = read(fd, source->data + source->size, FILE_MAX + 1 - source->size);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		source->size += (size_t)n;
-	}
-	if (n < 0)
-		error_set(error, -errno, "configuration file %s: %s; name a readable file with -c", source->path, strerror(errno));
-	close(fd);
-	if (!source->data)
-		return error_set(error, -ENOMEM, "configuration file %s: out of memory; free some memory", source->path);
-	if (n < 0)
-		return error ? error->code : -EIO;
-	if (source->size > FILE_MAX)
-		return error_set(error, -E2BIG, "configuration file %s: longer than %d bytes; shorten it", source->path, FILE_MAX);
-	return 0;
-}
-
-/* Syntax, and that there is one document at most. */
-static int parse_document(struct source *source, struct error *error)
-{
-	yaml_parser_t parser;
-	yaml_document_t second;
-	int result = 0;
-
-	if (!yaml_parser_initialize(&parser))
-		return error_set(error, -ENOMEM, "configuration file %s: out of memory; free some memory", source->path);
-	yaml_parser_set_input_string(&parser, (const unsigned char *)source->data, source->size);
-	if (!yaml_parser_load(&parser, &source->document))
-		goto malformed;
-	source->has_document = true;
-	if (yaml_document_get_root_node(&source->document)) {
-		if (!yaml_parser_load(&parser, &second))
-			goto malformed;
-		if (yaml_document_get_root_node(&second))
-			result = error_set(error, -EINVAL, "%s:%zu: a second document; keep one, without '---' between", source->path,
-					   second.start_mark.line + 1);
-		yaml_document_delete(&second);
-	}
-	yaml_parser_delete(&parser);
-	return result;
-malformed:
-	result = error_set(error, -EINVAL, "%s:%zu: not YAML: %s; see vhostlane.yaml(5)", source->path,
-			   (parser.problem_mark.line ? parser.problem_mark.line : parser.context_mark.line) + 1,
-			   parser.problem ? parser.problem : "unreadable");
-	yaml_parser_delete(&parser);
-	return result;
-}
 
 /* --- what libcyaml complains of ------------------------------------------------------------------------------------ */
 
@@ -268,55 +152,82 @@ static const char *kind_text(const char *text, char *buffer, size_t size)
 	return buffer;
 }
 
-static unsigned add_keys(const char **keys, unsigned count, const cyaml_schema_field_t *fields)
+static const struct {
+	const char *place; /* as of config_yaml_find_key() */
+	const char *words;
+	const cyaml_schema_field_t *fields;
+} places[] = {
+	{ "", "at top level", config_fields },
+	{ "workers", "under 'workers'", workers_fields },
+	{ "uplinks", "in an entry of 'uplinks'", uplink_fields },
+	{ "ports", "in an entry of 'ports'", port_fields },
+};
+
+static unsigned keys_of(const cyaml_schema_field_t *fields, const char **keys)
 {
+	unsigned count = 0;
+
 	for (; fields->key; fields++)
 		keys[count++] = fields->key;
 	return count;
 }
 
-static int schema_error(struct source *source, struct complaint *complaint, cyaml_err_t code, struct error *error)
+/* What could have been meant at that place; else where the key belongs; else what there is. */
+static int unknown_key(struct config_yaml *source, const char *word, size_t line, struct error *error)
 {
-	const char *colon = strrchr(complaint->text, ':'), *word = colon ? colon + 2 : "";
-	size_t line = complaint->line ? complaint->line : 1;
-	const char *keys[32];
-	char near[256] = "";
-	unsigned count = 0;
+	const char *keys[CONFIG_PORT_KEY_COUNT + 1], *place;
+	char hint[512] = "; see vhostlane.yaml(5) for the keys there are";
+	unsigned count;
 
-	if (code == CYAML_ERR_INVALID_KEY) {
-		count = add_keys(keys, count, config_fields);
-		count = add_keys(keys, count, workers_fields);
-		count = add_keys(keys, count, uplink_fields);
-		count = add_keys(keys, count, port_fields);
-		suggest_text(word, keys, count, near, sizeof(near));
-		if (!strstr(near, "did you mean"))
-			snprintf(near, sizeof(near), "; see vhostlane.yaml(5) for the keys there are");
-		return error_set(error, -EINVAL, "%s:%zu: key '%.64s': unknown here%s", source->path, line_of_key(source, word, line), word, near);
+	_Static_assert(CONFIG_PORT_KEY_COUNT >= ARRAY_SIZE(workers_fields), "the longest list");
+	line = config_yaml_find_key(source, word, line, &place);
+	for (unsigned i = 0; place && i < ARRAY_SIZE(places); i++) {
+		if (strcmp(place, places[i].place) != 0)
+			continue;
+		count = keys_of(places[i].fields, keys);
+		suggest_text(word, keys, count, hint, sizeof(hint));
 	}
+	for (unsigned i = 0; i < ARRAY_SIZE(places) && !strstr(hint, "did you mean"); i++) {
+		count = keys_of(places[i].fields, keys);
+		for (unsigned k = 0; k < count; k++)
+			if (strcmp(keys[k], word) == 0)
+				snprintf(hint, sizeof(hint), "; it stands %s", places[i].words);
+	}
+	return error_set(error, -EINVAL, "%s:%zu: key '%.64s': unknown here%s", source->path, line, word, hint);
+}
+
+static int schema_error(struct config_yaml *source, struct complaint *complaint, cyaml_err_t code, struct error *error)
+{
+	const char *colon = strrchr(complaint->text, ':'), *word = colon ? colon + 2 : "", *place;
+	size_t line = complaint->line ? complaint->line : 1;
+	char words[256];
+
+	if (code == CYAML_ERR_INVALID_KEY)
+		return unknown_key(source, word, line, error);
 	if (strncmp(complaint->text, "Mapping field already seen", 26) == 0)
-		return error_set(error, -EINVAL, "%s:%zu: key '%.64s': given twice; give it once", source->path, line_of_key(source, word, line + 1),
-				 word);
+		return error_set(error, -EINVAL, "%s:%zu: key '%.64s': given twice; give it once", source->path,
+				 config_yaml_find_key(source, word, line + 1, &place), word);
 	if (code == CYAML_ERR_ALIAS)
 		return error_set(error, -EINVAL, "%s:%zu: a YAML alias; write the value out", source->path, line);
 	if (!complaint->key[0])
 		copy_string(complaint->key, sizeof(complaint->key), "configuration");
 	return error_set(error, -EINVAL, "%s:%zu: in '%s': %s; see vhostlane.yaml(5)", source->path, line, complaint->key,
-			 complaint->text[0] ? kind_text(complaint->text, near, sizeof(near)) : cyaml_strerror(code));
+			 complaint->text[0] ? kind_text(complaint->text, words, sizeof(words)) : cyaml_strerror(code));
 }
 
 /* --- from text to struct config ------------------------------------------------------------------------------------ */
 
 /* Puts FILE:LINE before what a setter said. */
-static int at_line(struct source *source, const char *top, int index, const char *key, struct error *inner, struct error *error)
+static int at_line(struct config_yaml *source, const char *top, int index, const char *key, struct error *inner, struct error *error)
 {
-	size_t line = line_of(source, top, index, key);
+	size_t line = config_yaml_line(source, top, index, key);
 
 	if (!line)
-		line = line_of(source, top, index, NULL);
+		line = config_yaml_line(source, top, index, NULL);
 	return error_set(error, inner->code, "%s:%zu: %s", source->path, line ? line : 1, inner->text);
 }
 
-static int take_workers(struct config *config, struct source *source, const struct raw_workers *raw, struct error *error)
+static int take_workers(struct config *config, struct config_yaml *source, const struct raw_workers *raw, struct error *error)
 {
 	const struct {
 		const char *key, *value;
@@ -330,7 +241,7 @@ static int take_workers(struct config *config, struct source *source, const stru
 	return 0;
 }
 
-static int take_uplink(struct config *config, struct source *source, const struct raw_uplink *raw, int index, struct error *error)
+static int take_uplink(struct config *config, struct config_yaml *source, const struct raw_uplink *raw, int index, struct error *error)
 {
 	const struct {
 		const char *key, *value;
@@ -350,25 +261,50 @@ static int take_uplink(struct config *config, struct source *source, const struc
 	return 0;
 }
 
-static int take_port(struct config *config, struct source *source, const struct raw_port *raw, int index, struct error *error)
+/* One value into @port. @text is the value of a key that libcyaml has the value of. */
+static int take_port_key(struct config_port *port, struct config_yaml *source, int index, unsigned key, const char *text, struct error *error)
 {
+	struct error inner = { 0 };
+	char *of_any_kind = NULL;
+	int result = 0;
+
+	if (IS_OF_ANY_KIND(key)) {
+		result = config_yaml_port_text(source, index, config_port_key_names[key], &of_any_kind, error);
+		text = of_any_kind;
+	}
+	if (result == 0 && text && config_port_set(port, config_port_key_names[key], text, &inner) < 0)
+		result = at_line(source, "ports", index, config_port_key_names[key], &inner, error);
+	free(of_any_kind);
+	return result;
+}
+
+static int take_port(struct config *config, struct config_yaml *source, const struct raw_port *raw, int index, struct error *error)
+{
+	const char *const name = raw->value[CONFIG_PORT_KEY_NAME];
 	struct config_port port;
 	struct error inner = { 0 };
+	int result = 0;
 
 	config_port_init(&port);
-	if (!raw->value[CONFIG_PORT_KEY_NAME]) {
+	snprintf(port.origin, sizeof(port.origin), "%.150s:%zu", source->path, config_yaml_line(source, "ports", index, NULL));
+	if (!name) {
 		error_set(&inner, -EINVAL, "port %d: has no name; give it one", index + 1);
 		return at_line(source, "ports", index, NULL, &inner, error);
 	}
-	for (unsigned i = 0; i < CONFIG_PORT_KEY_COUNT; i++)
-		if (raw->value[i] && config_port_set(&port, config_port_key_names[i], raw->value[i], &inner) < 0)
-			return at_line(source, "ports", index, config_port_key_names[i], &inner, error);
+	for (unsigned i = 0; result == 0 && i < CONFIG_PORT_KEY_COUNT; i++)
+		result = take_port_key(&port, source, index, i, raw->value[i], error);
+	if (result < 0)
+		return result;
+	if (!raw->value[CONFIG_PORT_KEY_SOCKET]) {
+		error_set(&inner, -EINVAL, "port %s: has no socket; add a line `socket: /run/vhostlane/%s.sock`", name, name);
+		return at_line(source, "ports", index, NULL, &inner, error);
+	}
 	if (config_add_port(config, &port, &inner) < 0)
 		return at_line(source, "ports", index, NULL, &inner, error);
 	return 0;
 }
 
-static int take(struct config *config, struct source *source, const struct raw_config *raw, struct error *error)
+static int take(struct config *config, struct config_yaml *source, const struct raw_config *raw, struct error *error)
 {
 	struct error inner = { 0 };
 	int result = raw->workers ? take_workers(config, source, raw->workers, error) : 0;
@@ -384,7 +320,7 @@ static int take(struct config *config, struct source *source, const struct raw_c
 
 int config_load_file(struct config *config, const char *path, struct error *error)
 {
-	struct source source = { .path = path };
+	struct config_yaml source = { .path = path };
 	struct complaint complaint = { 0 };
 	const cyaml_config_t cyaml = {
 		.log_fn = keep_complaint,
@@ -395,20 +331,16 @@ int config_load_file(struct config *config, const char *path, struct error *erro
 	};
 	struct raw_config *raw = NULL;
 	cyaml_err_t code;
-	int result = read_file(&source, error);
+	int result = config_yaml_read(&source, error);
 
-	if (result == 0)
-		result = parse_document(&source, error);
 	/* Nothing but comments is a lawful file. */
-	if (result == 0 && yaml_document_get_root_node(&source.document)) {
+	if (result == 0 && !config_yaml_is_empty(&source)) {
 		code = cyaml_load_data((const uint8_t *)source.data, source.size, &cyaml, &config_schema, (cyaml_data_t **)&raw, NULL);
 		result = code == CYAML_OK ? 0 : schema_error(&source, &complaint, code, error);
 		if (result == 0 && raw)
 			result = take(config, &source, raw, error);
 		cyaml_free(&cyaml, &config_schema, raw, 0);
 	}
-	if (source.has_document)
-		yaml_document_delete(&source.document);
-	free(source.data);
+	config_yaml_free(&source);
 	return result;
 }

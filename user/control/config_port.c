@@ -89,8 +89,13 @@ static int set_mac(struct config_port *port, const char *value, struct error *er
 	uint8_t mac[6];
 	int result;
 
+	if (strcmp(value, "auto") == 0) {
+		memset(port->mac, 0, sizeof(port->mac));
+		port->has_mac = false;
+		return 0;
+	}
 	if (!mac_parse(value, mac))
-		return error_set(error, -EINVAL, "mac '%.64s': not a MAC address; write it like 52:54:00:12:34:56", value);
+		return error_set(error, -EINVAL, "mac '%.64s': neither 'auto' nor a MAC address; write it like 52:54:00:12:34:56", value);
 	result = check_mac(mac, value, error);
 	if (result < 0)
 		return result;
@@ -326,6 +331,24 @@ int config_port_set(struct config_port *port, const char *key, const char *value
 	}
 	return error_set(error, -EINVAL, "port %s, key '%.64s': unknown%s", port->name, key,
 			 suggest_text(key, config_port_key_names, CONFIG_PORT_KEY_COUNT, near, sizeof(near)));
+}
+
+int config_port_check_settable(const char *port, const char *key, struct error *error)
+{
+	static const char *const settable[] = { "mac", "busy-poll-us", "node", "mtu", "offloads" };
+	char near[128];
+
+	for (unsigned i = 0; i < ARRAY_SIZE(settable); i++)
+		if (strcmp(key, settable[i]) == 0)
+			return 0;
+	for (unsigned i = 0; i < CONFIG_PORT_KEY_COUNT; i++)
+		if (strcmp(key, config_port_key_names[i]) == 0)
+			return error_set(error, -EINVAL,
+					 "port %s, key '%s': cannot be changed while the port exists, only " CONFIG_PORT_SETTABLE " can; "
+					 "`vhostlane port del %s`, then add it anew",
+					 port, key, port);
+	return error_set(error, -EINVAL, "port %s, key '%.64s': unknown%s", port, key,
+			 suggest_text(key, settable, ARRAY_SIZE(settable), near, sizeof(near)));
 }
 
 int config_parse_busy_poll(const char *text, uint32_t *busy_poll_us, struct error *error)

@@ -17,15 +17,16 @@
 
 #include "common/log.h"
 #include "control/engine.h"
+#include "control/kick_probe.h"
 #include "control/link_monitor.h"
 #include "control/methods.h"
 #include "control/ports.h"
 #include "control/publisher.h"
 #include "control/rebalance.h"
+#include "control/watchdog.h"
 #include "control/workforce.h"
 
 #define AFFINITY_POLL_NS 200000000ull /* how soon an edit of queue_affinity is seen */
-#define WATCHDOG_NS 100000000ull
 
 /* --- what the loop does -------------------------------------------------------------------------------------------- */
 
@@ -51,14 +52,7 @@ static void on_worker_news(void *context, int fd, uint32_t events)
 static void on_affinity_timer(void *context)
 {
 	publisher_read_affinity(context);
-}
-
-static void on_watchdog(void *context)
-{
-	struct engine *engine = context;
-
-	for (unsigned w = 0; w < engine->worker_count; w++)
-		worker_watchdog(engine->workers[w]);
+	ports_read_claims(context);
 }
 
 /* --- start --------------------------------------------------------------------------------------------------------- */
@@ -116,14 +110,18 @@ static uint64_t nodes_in_use(const struct engine *engine)
 	return nodes ? nodes : 1;
 }
 
-static void add_device(struct engine *engine, struct lane_device *device, unsigned domain, bool is_uplink, int node)
+static int add_device(struct engine *engine, struct lane_device *device, unsigned domain, bool is_uplink, int node, struct error *error)
 {
+	if (engine->device_count == WORKER_DEVICES_MAX)
+		return error_set(error, -E2BIG, "uplink %s: more than %d uplinks and host links together; use fewer uplinks, or CPUs of fewer nodes (--cpus)",
+				 engine->config->uplinks[domain].ifname, WORKER_DEVICES_MAX);
 	engine->devices[engine->device_count++] = (struct worker_device){
 		.device = device,
 		.domain = (uint16_t)domain,
 		.is_uplink = is_uplink,
 		.node = node,
 	};
+	return 0;
 }
 
 static int open_uplinks(struct engine *engine, struct error *error)
@@ -142,16 +140,13 @@ static int open_uplinks(struct engine *engine, struct error *error)
 		if (!uplink)
 			return error->code;
 		engine->uplinks[engine->uplink_count++] = uplink;
-		add_device(engine, uplink_device(uplink), i, true, uplink_info(uplink)->node);
+		if (add_device(engine, uplink_device(uplink), i, true, uplink_info(uplink)->node, error))
+			return error->code;
 		for (unsigned node = 0; node < VL_NODES_MAX; node++) {
 			struct host_link *link = uplink_host_link(uplink, node);
 
-			if (!link)
-				continue;
-			if (engine->device_count == WORKER_DEVICES_MAX)
-				return error_set(error, -E2BIG, "uplink %s: more than %d uplinks and host links together; use fewer uplinks or nodes (--cpus)",
-						 setup.config.ifname, WORKER_DEVICES_MAX);
-			add_device(engine, host_link_device(link), i, false, (int)node);
+			if (link && add_device(engine, host_link_device(link), i, false, (int)node, error))
+				return error->code;
 		}
 	}
 	return 0;
@@ -163,6 +158,18 @@ static int add_ports(struct engine *engine, struct error *error)
 		if (ports_add(engine, &engine->config->ports[i], error))
 			return error->code;
 	return 0;
+}
+
+/* Optional: without it, placement goes by memory and vCPU threads alone. */
+static void open_kick_probe(struct engine *engine)
+{
+	struct error why;
+
+	engine->kick_probe = kick_probe_open(&why);
+	if (engine->kick_probe)
+		log_info("kicks: their CPUs are traced by %s", kick_probe_way(engine->kick_probe));
+	else
+		log_info("%s", why.text);
 }
 
 static int start(struct engine *engine, struct error *error)
@@ -177,9 +184,10 @@ static int start(struct engine *engine, struct error *error)
 		return error->code;
 	engine->control = control_socket_open(engine->loop, engine->config->control, engine_methods, engine_method_count, engine, error);
 	if (!engine->control || open_uplinks(engine, error) || publisher_open(engine, error) || workforce_start(engine, error) ||
-	    add_ports(engine, error))
+	    !(engine->watchdog = watchdog_start(engine->workers, engine->worker_count, error)))
 		return error->code;
-	if (!event_loop_timer(engine->loop, WATCHDOG_NS, 1, on_watchdog, engine, error))
+	open_kick_probe(engine);
+	if (add_ports(engine, error))
 		return error->code;
 	if (engine->uplink_count && !event_loop_timer(engine->loop, AFFINITY_POLL_NS, 1, on_affinity_timer, engine, error))
 		return error->code;
@@ -201,6 +209,7 @@ static void stop(struct engine *engine)
 	ports_remove_all(engine);
 	rebalance_close(engine);
 	link_monitor_close(engine);
+	watchdog_stop(engine->watchdog); /* only after the last grace period */
 	workforce_stop(engine);
 	publisher_close(engine);
 	while (engine->uplink_count)

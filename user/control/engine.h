@@ -24,6 +24,17 @@
 #define ADDRESSES_PER_PORT 64
 
 struct link_monitor;
+struct watchdog;
+struct kick_probe;
+
+/* An address that the wire claimed from a port that had learned it: not learned again before. */
+#define REFUSED_ADDRESSES 64
+#define REFUSED_NS 30000000000ull
+struct refused_address {
+	uint8_t mac[6];
+	uint16_t vlan, domain;
+	uint64_t until_ns;
+};
 
 struct address {
 	uint8_t mac[6];
@@ -60,6 +71,8 @@ struct managed_port {
 	struct vhost_user_session *session;
 	struct managed_pair *pairs;	/* config.queues of them */
 	uint64_t withdrawn[(2 * VL_QUEUE_PAIRS_MAX + 63) / 64]; /* rings that the session is changing */
+	uint64_t active[(2 * VL_QUEUE_PAIRS_MAX + 63) / 64];	/* rings in service, as of the publisher's last look */
+	uint64_t announced_ns; /* last SEND_RARP that was carried out */
 	unsigned address_count;
 	struct address addresses[ADDRESSES_PER_PORT];
 	unsigned published_count; /* addresses as they stand in the map `ports` */
@@ -96,8 +109,13 @@ struct engine {
 	uint64_t generation;
 	uint32_t place_generation; /* last value given to queue_affinity */
 	int announce_fd;	   /* packet socket, -1 = none yet */
+	unsigned refused_next;
+	struct refused_address refused[REFUSED_ADDRESSES];
 
 	struct link_monitor *link_monitor;
+	struct watchdog *watchdog;
+
+	struct kick_probe *kick_probe; /* NULL = the kernel does not tell */
 
 	/* rebalance.c */
 	struct hotplug *hotplug; /* NULL = the kernel does not tell */
@@ -105,6 +123,7 @@ struct engine {
 	struct {
 		uint64_t busy_ns, run_delay_ns;
 		uint32_t busy_permille;
+		bool delay_is_fresh; /* run_delay_ns is of the last look */
 	} looked[VL_WORKERS_MAX];
 	uint64_t looked_ns, delay_looked_ns;
 	unsigned looks;

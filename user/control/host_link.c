@@ -50,17 +50,7 @@ bool host_link_name(unsigned uplink_ifindex, unsigned node, char name[IF_NAMESIZ
 
 bool host_link_is_name(const char *ifname)
 {
-	char name[IF_NAMESIZE + 1];
-	unsigned uplink_ifindex, node;
-
-	if (sscanf(ifname, "vhl%un%u", &uplink_ifindex, &node) != 2)
-		return false;
-	/* Written back, so that "vhl03n1" or "vhl3n1x" do not pass. */
-	snprintf(name, sizeof(name), "vhl%un%ue", uplink_ifindex, node);
-	if (!strcmp(ifname, name))
-		return true;
-	snprintf(name, sizeof(name), "vhl%un%u", uplink_ifindex, node);
-	return !strcmp(ifname, name);
+	return netdev_is_host_link(ifname);
 }
 
 /* Return: 0 if there is nothing of that name (any more). */

@@ -7,6 +7,7 @@
 #include <netlink/msg.h>
 #include <netlink/netlink.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/log.h"
 
@@ -19,43 +20,111 @@ struct link_monitor {
 	struct nl_sock *socket;
 	struct event_source *source;
 	struct {
-		bool gone, up;
+		bool gone, up, carrier;
+		const char *missing; /* as of bpf_set_missing() */
 	} seen[DOMAINS_MAX];
 };
 
-static void look_at_uplink(struct link_monitor *monitor, unsigned index, const struct ifinfomsg *link, bool removed)
+static void look_at_programs(struct link_monitor *monitor, unsigned index)
 {
 	struct uplink *uplink = monitor->engine->uplinks[index];
-	const struct netdev_info *info = uplink_info(uplink);
-	const bool up = (link->ifi_flags & (IFF_UP | IFF_LOWER_UP)) == (IFF_UP | IFF_LOWER_UP);
-	struct error error;
+	const char *ifname = uplink_info(uplink)->ifname, *missing = bpf_set_missing(uplink_bpf(uplink));
+	const char *before = monitor->seen[index].missing;
 
-	if (removed) {
-		if (!monitor->seen[index].gone)
-			log_error("uplink %s: the interface is gone; guests reach each other only; restart when it is back", info->ifname);
-		monitor->seen[index].gone = true;
-		return;
-	}
-	if (up != monitor->seen[index].up)
-		log_info("uplink %s: %s", info->ifname, up ? "carrier" : "down, or no carrier");
-	monitor->seen[index].up = up;
-	if (uplink_mtu_changed(uplink, &error))
+	monitor->seen[index].missing = missing;
+	if (missing && (!before || strcmp(missing, before)))
+		log_error("uplink %s: its %s program was taken off, not by vhostlane: %s; restart vhostlane, which attaches it again", ifname, missing,
+			  strcmp(missing, "XDP") ? "frames between the host and guests, and broadcasts, are lost" : "guests get nothing from the wire");
+	else if (!missing && before)
+		log_info("uplink %s: its %s program is back", ifname, before);
+}
+
+static void note_gone(struct link_monitor *monitor, unsigned index)
+{
+	if (!monitor->seen[index].gone)
+		log_error("uplink %s: the interface is gone; guests reach each other only; restart when it is back",
+			  uplink_info(monitor->engine->uplinks[index])->ifname);
+	monitor->seen[index].gone = true;
+}
+
+static void look_at_link(struct link_monitor *monitor, unsigned index, const struct ifinfomsg *link)
+{
+	struct uplink *uplink = monitor->engine->uplinks[index];
+	const bool carrier = (link->ifi_flags & (IFF_UP | IFF_LOWER_UP)) == (IFF_UP | IFF_LOWER_UP);
+	struct error error;
+	int result;
+
+	if (carrier != monitor->seen[index].carrier)
+		log_info("uplink %s: %s", uplink_info(uplink)->ifname, carrier ? "carrier" : "down, or no carrier");
+	monitor->seen[index].carrier = carrier;
+	monitor->seen[index].up = link->ifi_flags & IFF_UP;
+	result = uplink_mtu_changed(uplink, &error);
+	if (result == -ENODEV)
+		note_gone(monitor, index); /* the event of its removal comes behind this one */
+	else if (result)
 		log_warning("%s", error.text);
+	else
+		look_at_programs(monitor, index);
+}
+
+static void on_link(struct link_monitor *monitor, const struct nlmsghdr *header)
+{
+	const struct ifinfomsg *link = nlmsg_data(header);
+
+	if (!nlmsg_valid_hdr(header, sizeof(*link)) || link->ifi_family != AF_UNSPEC)
+		return;
+	for (unsigned i = 0; i < monitor->engine->uplink_count; i++) {
+		if ((unsigned)link->ifi_index != uplink_info(monitor->engine->uplinks[i])->ifindex)
+			continue;
+		if (header->nlmsg_type == RTM_DELLINK)
+			note_gone(monitor, i);
+		else if (!monitor->seen[i].gone)
+			look_at_link(monitor, i, link);
+	}
+}
+
+static void on_filter(struct link_monitor *monitor, const struct nlmsghdr *header)
+{
+	const struct tcmsg *filter = nlmsg_data(header);
+
+	if (!nlmsg_valid_hdr(header, sizeof(*filter)))
+		return;
+	for (unsigned i = 0; i < monitor->engine->uplink_count; i++)
+		if ((unsigned)filter->tcm_ifindex == uplink_info(monitor->engine->uplinks[i])->ifindex && !monitor->seen[i].gone)
+			look_at_programs(monitor, i);
 }
 
 static int on_message(struct nl_msg *message, void *argument)
 {
-	struct link_monitor *monitor = argument;
-	struct nlmsghdr *header = nlmsg_hdr(message);
-	const struct ifinfomsg *link = nlmsg_data(header);
+	const struct nlmsghdr *header = nlmsg_hdr(message);
 
-	if ((header->nlmsg_type != RTM_NEWLINK && header->nlmsg_type != RTM_DELLINK) || !nlmsg_valid_hdr(header, sizeof(*link)) ||
-	    link->ifi_family != AF_UNSPEC)
-		return NL_OK;
-	for (unsigned i = 0; i < monitor->engine->uplink_count; i++)
-		if ((unsigned)link->ifi_index == uplink_info(monitor->engine->uplinks[i])->ifindex)
-			look_at_uplink(monitor, i, link, header->nlmsg_type == RTM_DELLINK);
+	switch (header->nlmsg_type) {
+	case RTM_NEWLINK:
+	case RTM_DELLINK:
+		on_link(argument, header);
+		break;
+	case RTM_NEWTFILTER:
+	case RTM_DELTFILTER:
+	case RTM_DELQDISC:
+		on_filter(argument, header);
+		break;
+	}
 	return NL_OK;
+}
+
+const char *link_monitor_state(struct engine *engine, unsigned index)
+{
+	struct link_monitor *monitor = engine->link_monitor;
+
+	if (!monitor)
+		return "up";
+	if (monitor->seen[index].gone)
+		return "gone";
+	/* Not every way of taking a program off has an event. */
+	look_at_programs(monitor, index);
+	if (monitor->seen[index].missing)
+		return strcmp(monitor->seen[index].missing, "XDP") ? "tc missing" : "xdp missing";
+	return monitor->seen[index].carrier ? "up" : monitor->seen[index].up ? "no carrier" : "down";
 }
 
 static void on_readable(void *context, int fd, uint32_t events)
@@ -75,8 +144,10 @@ int link_monitor_open(struct engine *engine, struct error *error)
 		return error_set(error, -ENOMEM, "link events: out of memory; free some memory");
 	engine->link_monitor = monitor;
 	monitor->engine = engine;
-	for (unsigned i = 0; i < engine->uplink_count; i++)
-		monitor->seen[i].up = uplink_info(engine->uplinks[i])->running;
+	for (unsigned i = 0; i < engine->uplink_count; i++) {
+		monitor->seen[i].up = uplink_info(engine->uplinks[i])->up;
+		monitor->seen[i].carrier = uplink_info(engine->uplinks[i])->running;
+	}
 	monitor->socket = nl_socket_alloc();
 	if (!monitor->socket)
 		return error_set(error, -ENOMEM, "link events: out of memory; free some memory");
@@ -84,7 +155,7 @@ int link_monitor_open(struct engine *engine, struct error *error)
 	nl_socket_modify_cb(monitor->socket, NL_CB_VALID, NL_CB_CUSTOM, on_message, monitor);
 	result = nl_connect(monitor->socket, NETLINK_ROUTE);
 	if (!result)
-		result = nl_socket_add_memberships(monitor->socket, RTNLGRP_LINK, 0);
+		result = nl_socket_add_memberships(monitor->socket, RTNLGRP_LINK, RTNLGRP_TC, 0);
 	if (!result)
 		result = nl_socket_set_nonblocking(monitor->socket);
 	if (result)

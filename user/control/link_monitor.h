@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What happens to the uplinks while the daemon runs (rtnetlink link events): MTU changes are followed, carrier and removal are logged.
+ * What happens to the uplinks while the daemon runs (rtnetlink events of links and tc): MTU changes are followed; carrier, removal, and
+ * programs that somebody took off are logged and shown.
  * Control thread only.
  */
 #ifndef VHOSTLANE_CONTROL_LINK_MONITOR_H
 #define VHOSTLANE_CONTROL_LINK_MONITOR_H
 
 #include "control/engine.h"
+
+/* What keeps an uplink from working: "gone", "xdp missing", "tc missing", "down", "no carrier"; "up" = nothing. */
+const char *link_monitor_state(struct engine *engine, unsigned uplink);
 
 int link_monitor_open(struct engine *engine, struct error *error);
 void link_monitor_close(struct engine *engine);

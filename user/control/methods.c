@@ -62,15 +62,15 @@ static int pair_param(const struct managed_port *mp, json_t *params, unsigned *p
 
 static json_t *method_status(void *context, json_t *params, struct error *error)
 {
-	const struct engine *engine = context;
+	struct engine *engine = context;
 	unsigned ports = 0;
 
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
 		ports += engine->ports[id] != NULL;
-	return json_pack("{ss si sf ss sb sI si si si ss}", "version", VHOSTLANE_VERSION, "pid", (int)getpid(), "uptime_s",
+	return json_pack("{ss si sf ss sb sI si si si ss so}", "version", VHOSTLANE_VERSION, "pid", (int)getpid(), "uptime_s",
 			 (double)(now_ns() - engine->start_ns) / 1e9, "policy", placement_policy_names[engine->config->policy], "pin",
 			 engine->config->pin, "generation", (json_int_t)engine->generation, "ports", (int)ports, "workers",
-			 (int)engine->worker_count, "uplinks", (int)engine->uplink_count, "control", engine->config->control);
+			 (int)engine->worker_count, "uplinks", (int)engine->uplink_count, "control", engine->config->control, "trouble", show_trouble(engine));
 }
 
 static json_t *method_port_list(void *context, json_t *params, struct error *error)
@@ -167,22 +167,27 @@ static json_t *method_queue_set(void *context, json_t *params, struct error *err
 	uint32_t busy_poll_us = 0;
 	uint64_t cpu = 0;
 	unsigned pair = 0;
+	bool cpu_auto;
 
 	if (!mp || pair_param(mp, params, &pair, error))
 		return NULL;
 	cpu_text = text_of(json_object_get(params, "cpu"), cpu_buffer, sizeof(cpu_buffer));
 	poll_text = text_of(json_object_get(params, "busy-poll-us"), poll_buffer, sizeof(poll_buffer));
 	if (!cpu_text && !poll_text) {
-		error_set(error, -EINVAL, "queue %s/%u: nothing to set; give cpu=N or busy-poll-us=N", mp->config.name, pair);
+		error_set(error, -EINVAL, "queue %s/%u: nothing to set; give cpu=N, cpu=auto or busy-poll-us=N", mp->config.name, pair);
 		return NULL;
 	}
-	if (cpu_text && !number_parse(cpu_text, 0, CPUS_MAX - 1, &cpu)) {
-		error_set(error, -EINVAL, "queue %s/%u: cpu=%s: not a CPU number; give one from 0 to %d", mp->config.name, pair, cpu_text, CPUS_MAX - 1);
+	cpu_auto = cpu_text && !strcmp(cpu_text, "auto");
+	if (cpu_text && !cpu_auto && !number_parse(cpu_text, 0, CPUS_MAX - 1, &cpu)) {
+		error_set(error, -EINVAL, "queue %s/%u: cpu=%s: neither 'auto' nor a CPU number; give one of them, CPUs from 0 to %d", mp->config.name,
+			  pair, cpu_text, CPUS_MAX - 1);
 		return NULL;
 	}
 	if (poll_text && config_parse_busy_poll(poll_text, &busy_poll_us, error))
 		return NULL;
-	if (cpu_text && publisher_order(engine, mp, pair, (int)cpu, error))
+	if (cpu_auto)
+		publisher_release(engine, mp, pair);
+	else if (cpu_text && publisher_order(engine, mp, pair, (int)cpu, error))
 		return NULL;
 	if (poll_text) {
 		atomic_store(&mp->pairs[pair].pair->busy_poll_us, busy_poll_us);
@@ -226,7 +231,7 @@ static json_t *method_worker_set(void *context, json_t *params, struct error *er
 
 static json_t *method_uplink_list(void *context, json_t *params, struct error *error)
 {
-	const struct engine *engine = context;
+	struct engine *engine = context;
 	json_t *list = json_array();
 
 	for (unsigned u = 0; u < engine->uplink_count; u++)

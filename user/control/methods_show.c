@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "control/link_monitor.h"
 #include "control/ports.h"
 #include "control/workforce.h"
 
@@ -129,6 +130,7 @@ static json_t *show_port_counters(const struct managed_port *mp, bool only_drops
 json_t *show_port_in_full(const struct managed_port *mp)
 {
 	json_t *object = show_port(mp), *addresses = json_array(), *rings = json_array();
+	const uint64_t fault_ns = vhost_user_last_fault_ns(mp->session);
 
 	for (unsigned a = 0; a < mp->address_count; a++)
 		json_array_append_new(addresses, json_pack("{so si ss}", "mac", show_mac(mp->addresses[a].mac), "vlan", mp->addresses[a].vlan, "how",
@@ -140,6 +142,7 @@ json_t *show_port_in_full(const struct managed_port *mp)
 								   ARRAY_SIZE(protocol_feature_names)));
 	json_object_set_new(object, "peer_pid", json_integer(vhost_user_peer_pid(mp->session)));
 	json_object_set_new(object, "last_fault", json_string(vhost_user_last_fault(mp->session)));
+	json_object_set_new(object, "last_fault_ago_s", fault_ns ? json_real((double)(now_ns() - fault_ns) / 1e9) : json_null());
 	json_object_set_new(object, "addresses", addresses);
 	json_object_set_new(object, "rings", rings);
 	json_object_set_new(object, "counters", show_port_counters(mp, false));
@@ -257,17 +260,30 @@ static json_t *show_host_links(const struct engine *engine, struct uplink *uplin
 	return list;
 }
 
-json_t *show_uplink(const struct engine *engine, unsigned index)
+json_t *show_uplink(struct engine *engine, unsigned index)
 {
 	struct uplink *uplink = engine->uplinks[index];
 	const struct netdev_info *info = uplink_info(uplink);
 	struct lane_device *device = uplink_device(uplink);
 
-	return json_pack("{ss so ss si si si sb sb so so so so ss}", "ifname", info->ifname, "mac", show_mac(info->mac), "mode",
+	return json_pack("{ss ss so ss si si si sb sb so so so so ss}", "ifname", info->ifname, "state", link_monitor_state(engine, index), "mac", show_mac(info->mac), "mode",
 			 lane_mode_names[lane_device_mode(device)], "queues", (int)lane_device_queues(device), "node", info->node, "mtu", (int)info->mtu,
 			 "dispatcher", bpf_set_dispatcher(uplink_bpf(uplink)), "adopted", bpf_set_adopted(uplink_bpf(uplink)), "umem",
 			 show_memory(device), "frames", show_census(engine, device), "kernel_drops", show_kernel_drops(device), "host_links",
 			 show_host_links(engine, uplink), "warnings", uplink_warnings(uplink));
+}
+
+json_t *show_trouble(struct engine *engine)
+{
+	json_t *list = json_array();
+
+	for (unsigned u = 0; u < engine->uplink_count; u++) {
+		const char *state = link_monitor_state(engine, u);
+
+		if (strcmp(state, "up"))
+			json_array_append_new(list, json_sprintf("uplink %s: %s", uplink_info(engine->uplinks[u])->ifname, state));
+	}
+	return list;
 }
 
 static json_t *show_uplink_counters(struct uplink *uplink, bool only_drops)

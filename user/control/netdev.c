@@ -21,7 +21,7 @@
 #include "control/netdev_link.h"
 #include "control/topology.h"
 
-#define CANDIDATES_MAX 16 /* interfaces named in an error */
+#define CANDIDATES_MAX 24 /* interfaces named in an error */
 
 int netdev_check_name(const char *ifname, struct error *error)
 {
@@ -46,25 +46,40 @@ int netdev_check_name(const char *ifname, struct error *error)
 	return 0;
 }
 
-/* "eth0, eth1": what could have been meant. */
+bool netdev_is_host_link(const char *ifname)
+{
+	char name[IF_NAMESIZE + 1];
+	unsigned uplink_ifindex, node;
+
+	if (sscanf(ifname, "vhl%un%u", &uplink_ifindex, &node) != 2)
+		return false;
+	/* Written back, so that "vhl03n1" or "vhl3n1x" do not pass. */
+	snprintf(name, sizeof(name), "vhl%un%ue", uplink_ifindex, node);
+	if (!strcmp(ifname, name))
+		return true;
+	snprintf(name, sizeof(name), "vhl%un%u", uplink_ifindex, node);
+	return !strcmp(ifname, name);
+}
+
+/* "eth0, eth1 and 7 more": what could have been meant. */
 static void list_candidates(char *text, size_t size)
 {
 	struct if_nameindex *all = if_nameindex();
 	size_t used = 0;
-	unsigned named = 0;
+	unsigned named = 0, more = 0;
 
 	text[0] = '\0';
 	for (struct if_nameindex *i = all; i && i->if_index; i++) {
-		if (!strcmp(i->if_name, "lo"))
+		if (!strcmp(i->if_name, "lo") || netdev_is_host_link(i->if_name))
 			continue;
-		if (named++ == CANDIDATES_MAX) {
-			snprintf(text + used, size - used, ", ...");
-			break;
+		if (named == CANDIDATES_MAX) {
+			more++;
+			continue;
 		}
-		used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", i->if_name);
-		if (used >= size)
-			break;
+		used += (size_t)snprintf(text + used, size - used, "%s%s", named++ ? ", " : "", i->if_name);
 	}
+	if (more)
+		snprintf(text + used, size - used, " and %u more", more);
 	if (all)
 		if_freenameindex(all);
 }
@@ -167,7 +182,7 @@ static int sysfs_queues(const char *ifname, unsigned *rx_queues, unsigned *tx_qu
 
 int netdev_get(const char *ifname, struct netdev_info *info, struct error *error)
 {
-	char candidates[320], name[IF_NAMESIZE];
+	char candidates[CANDIDATES_MAX * (IF_NAMESIZE + 1) + 24], name[IF_NAMESIZE];
 	int code = netdev_check_name(ifname, error);
 
 	if (code < 0)

@@ -35,6 +35,9 @@ int netdev_get(const char *ifname, struct netdev_info *info, struct error *error
 /* A name that the kernel could take: 1 to 15 characters, no `/`, `:` or white space, not `.` or `..`. Any command may ask. */
 int netdev_check_name(const char *ifname, struct error *error);
 
+/* Is this the name of a host link's end (either one; host_link.h)? Such interfaces are vhostlane's own. */
+bool netdev_is_host_link(const char *ifname);
+
 /* What was changed on one device, newest first. Zero-initialised = nothing. */
 #define NETDEV_CHANGES_MAX 16
 enum netdev_change_kind { NETDEV_CHANGE_PROMISCUOUS, NETDEV_CHANGE_FEATURE, NETDEV_CHANGE_NAPI };

@@ -43,9 +43,11 @@ static struct nl_sock *route_socket(int *code)
 		*code = -ENOMEM;
 		return NULL;
 	}
+	errno = 0;
 	result = nl_connect(socket, NETLINK_ROUTE);
 	if (result < 0) {
-		*code = nl_to_errno(result);
+		/* libnl has no number for these. */
+		*code = errno == EMFILE || errno == ENFILE ? -errno : nl_to_errno(result);
 		nl_socket_free(socket);
 		return NULL;
 	}

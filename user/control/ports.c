@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <stdatomic.h>
@@ -14,6 +15,8 @@
 #include "common/log.h"
 #include "control/publisher.h"
 #include "control/rebalance.h"
+
+#define ANNOUNCE_INTERVAL_NS 50000000ull /* QEMU announces a few times, tens of milliseconds apart */
 
 /* --- addresses ----------------------------------------------------------------------------------------------------- */
 
@@ -29,11 +32,71 @@ static const struct managed_port *owner_of(const struct engine *engine, unsigned
 	return NULL;
 }
 
-static bool is_host_address(const struct engine *engine, const struct managed_port *mp, const uint8_t *mac)
+/* Of any interface of this host: bridges, macvlans and the like have addresses of their own. */
+static bool is_host_address(const uint8_t *mac)
 {
-	const struct uplink *uplink = uplink_of(engine, mp);
+	struct ifaddrs *all;
+	bool found = false;
 
-	return uplink && !memcmp(uplink_info(uplink)->mac, mac, 6);
+	if (getifaddrs(&all))
+		return false;
+	for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next)
+		if (i->ifa_addr && i->ifa_addr->sa_family == AF_PACKET) {
+			const struct sockaddr_ll *link = (const struct sockaddr_ll *)i->ifa_addr;
+
+			found = link->sll_halen == 6 && !memcmp(link->sll_addr, mac, 6);
+		}
+	freeifaddrs(all);
+	return found;
+}
+
+static bool is_refused(const struct engine *engine, unsigned domain, const uint8_t *mac, uint16_t vlan)
+{
+	const uint64_t now = now_ns();
+
+	for (unsigned i = 0; i < REFUSED_ADDRESSES; i++) {
+		const struct refused_address *r = &engine->refused[i];
+
+		if (r->until_ns > now && r->domain == domain && r->vlan == vlan && !memcmp(r->mac, mac, 6))
+			return true;
+	}
+	return false;
+}
+
+/* The wire sends from an address that a port had learned: it is not the guest's, or not any more (it moved to another host). */
+static bool give_up_address(struct engine *engine, unsigned domain, const struct vl_port_key *key)
+{
+	struct refused_address *refused = &engine->refused[engine->refused_next++ % REFUSED_ADDRESSES];
+	char text[MAC_TEXT];
+
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
+		struct managed_port *mp = engine->ports[id];
+
+		for (unsigned a = 0; mp && mp->port->domain == domain && a < mp->address_count; a++) {
+			if (!mp->addresses[a].learned || mp->addresses[a].vlan != key->vlan || memcmp(mp->addresses[a].mac, key->mac, 6))
+				continue;
+			log_limited(LOG_LEVEL_WARNING, "port %s: address %s, which the guest had used, is in use on %s: no longer the port's", mp->config.name,
+				    mac_format(key->mac, text), uplink_info(engine->uplinks[domain])->ifname);
+			mp->addresses[a] = mp->addresses[--mp->address_count];
+			counter_add(&mp->port->counters[VL_WORKERS_MAX], PORT_LEARN_REFUSED, 1);
+			*refused = (struct refused_address){.vlan = key->vlan, .domain = (uint16_t)domain, .until_ns = now_ns() + REFUSED_NS};
+			memcpy(refused->mac, key->mac, 6);
+			return true;
+		}
+	}
+	return false;
+}
+
+void ports_read_claims(struct engine *engine)
+{
+	struct vl_port_key key;
+	bool changed = false;
+
+	for (unsigned d = 0; d < engine->uplink_count; d++)
+		for (unsigned i = 0; i < VL_CLAIMS_MAX && bpf_set_take_claim(uplink_bpf(engine->uplinks[d]), &key); i++)
+			changed |= give_up_address(engine, d, &key);
+	if (changed)
+		publisher_publish(engine);
 }
 
 static void add_address(struct managed_port *mp, const uint8_t *mac, uint16_t vlan, bool learned)
@@ -54,7 +117,8 @@ static bool learn(struct engine *engine, unsigned worker, const struct learn_req
 	if (!mp || !mp->port->learns || vhost_user_state_of(mp->session) != VHOST_USER_SERVING)
 		return false;
 	counters = &mp->port->counters[VL_WORKERS_MAX]; /* control's own row */
-	if (owner_of(engine, mp->port->domain, request->mac, request->vlan) || is_host_address(engine, mp, request->mac)) {
+	if (owner_of(engine, mp->port->domain, request->mac, request->vlan) ||
+	    is_refused(engine, mp->port->domain, request->mac, request->vlan) || is_host_address(request->mac)) {
 		counter_add(counters, PORT_LEARN_REFUSED, 1);
 		return false;
 	}
@@ -138,6 +202,16 @@ static void session_synchronize(void *context)
 	publisher_synchronize(((struct managed_port *)context)->engine);
 }
 
+/* The port's own address, or one that it may learn. */
+static bool may_announce(const struct engine *engine, const struct managed_port *mp, const uint8_t *mac)
+{
+	const struct managed_port *owner = owner_of(engine, mp->port->domain, mac, mp->port->key_vlan);
+
+	if (owner || !atomic_load(&mp->port->learns))
+		return owner == mp;
+	return !mac_is_multicast(mac) && !is_refused(engine, mp->port->domain, mac, mp->port->key_vlan) && !is_host_address(mac);
+}
+
 /* RARP request for the guest's own address (RFC 903), sent out of the uplink: tells the LAN where the guest is now. */
 static void session_announce(void *context, const uint8_t mac[6])
 {
@@ -145,19 +219,26 @@ static void session_announce(void *context, const uint8_t mac[6])
 	struct engine *engine = mp->engine;
 	struct uplink *uplink = uplink_of(engine, mp);
 	struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_halen = 6};
-	uint8_t frame[60] = {0};
+	uint8_t frame[64] = {0}, *type = frame + 12;
 
-	if (!uplink)
+	if (!uplink || now_ns() - mp->announced_ns < ANNOUNCE_INTERVAL_NS || !may_announce(engine, mp, mac))
 		return;
+	mp->announced_ns = now_ns();
 	if (engine->announce_fd < 0)
 		engine->announce_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	to.sll_ifindex = (int)uplink_info(uplink)->ifindex;
 	memset(to.sll_addr, 0xff, 6);
 	memset(frame, 0xff, 6);
 	memcpy(frame + 6, mac, 6);
-	memcpy(frame + 12, "\x80\x35\x00\x01\x08\x00\x06\x04\x00\x03", 10);
-	memcpy(frame + 22, mac, 6);
-	memcpy(frame + 32, mac, 6);
+	if (mp->port->pvid) {
+		const uint8_t tag[4] = {0x81, 0x00, (uint8_t)(mp->port->pvid >> 8), (uint8_t)mp->port->pvid};
+
+		memcpy(type, tag, sizeof(tag));
+		type += sizeof(tag);
+	}
+	memcpy(type, "\x80\x35\x00\x01\x08\x00\x06\x04\x00\x03", 10);
+	memcpy(type + 10, mac, 6);
+	memcpy(type + 20, mac, 6);
 	if (engine->announce_fd < 0 || sendto(engine->announce_fd, frame, sizeof(frame), 0, (struct sockaddr *)&to, sizeof(to)) < 0)
 		log_warning("port %s: cannot announce the guest on %s: %s; the network learns its place with its first frame", mp->config.name,
 			    uplink_info(uplink)->ifname, strerror(errno));
@@ -278,21 +359,11 @@ static int domain_of(const struct engine *engine, const struct config_port *conf
 			 config->uplink);
 }
 
-static int check_clash(const struct engine *engine, const struct config_port *config, int domain, struct error *error)
+static int check_mac_clash(const struct engine *engine, const struct config_port *config, int domain, struct error *error)
 {
 	const struct managed_port *owner;
 	char text[MAC_TEXT];
 
-	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
-		const struct managed_port *mp = engine->ports[id];
-
-		if (mp && !strcmp(mp->config.name, config->name))
-			return error_set(error, -EEXIST, "port %s: a port of that name exists; choose another name, or `vhostlane port del %s` first",
-					 config->name, config->name);
-		if (mp && !strcmp(mp->config.socket, config->socket))
-			return error_set(error, -EEXIST, "port %s: socket %s belongs to port %s; choose another path", config->name, config->socket,
-					 mp->config.name);
-	}
 	if (!config->has_mac)
 		return 0;
 	mac_format(config->mac, text);
@@ -305,6 +376,31 @@ static int check_clash(const struct engine *engine, const struct config_port *co
 	return 0;
 }
 
+static int check_node(const struct engine *engine, const struct config_port *config, struct error *error)
+{
+	char nodes[128];
+
+	if (config->node < 0 || topology_has_node(&engine->topology, config->node))
+		return 0;
+	return error_set(error, -ENXIO, "port %s, node '%d': no such NUMA node here; choose among %s, or auto", config->name, config->node,
+			 topology_format_nodes(&engine->topology, nodes, sizeof(nodes)));
+}
+
+static int check_clash(const struct engine *engine, const struct config_port *config, int domain, struct error *error)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
+		const struct managed_port *mp = engine->ports[id];
+
+		if (mp && !strcmp(mp->config.name, config->name))
+			return error_set(error, -EEXIST, "port %s: a port of that name exists; choose another name, or `vhostlane port del %s` first",
+					 config->name, config->name);
+		if (mp && !strcmp(mp->config.socket, config->socket))
+			return error_set(error, -EEXIST, "port %s: socket %s belongs to port %s; choose another path", config->name, config->socket,
+					 mp->config.name);
+	}
+	return check_mac_clash(engine, config, domain, error);
+}
+
 int ports_add(struct engine *engine, const struct config_port *config, struct error *error)
 {
 	const int domain = domain_of(engine, config, error);
@@ -313,7 +409,7 @@ int ports_add(struct engine *engine, const struct config_port *config, struct er
 
 	if (domain < 0)
 		return domain;
-	if (check_clash(engine, config, domain, error))
+	if (check_clash(engine, config, domain, error) || check_node(engine, config, error))
 		return error->code;
 	while (id < VL_PORTS_MAX && engine->ports[id])
 		id++;
@@ -376,19 +472,17 @@ struct managed_port *ports_find(struct engine *engine, const char *name, struct 
 
 static int set_mac(struct engine *engine, struct managed_port *mp, const struct config_port *wanted, struct error *error)
 {
-	struct config_port probe = *wanted;
-
-	/* Only the address may clash: the port's own name and socket are no clash. */
-	copy_string(probe.name, sizeof(probe.name), "");
-	copy_string(probe.socket, sizeof(probe.socket), "");
-	if (memcmp(wanted->mac, mp->config.mac, 6) || !mp->config.has_mac)
-		if (check_clash(engine, &probe, mp->port->domain, error))
-			return error->code;
+	/* Its present address is no clash. */
+	if (wanted->has_mac && (!mp->config.has_mac || memcmp(wanted->mac, mp->config.mac, 6)) &&
+	    check_mac_clash(engine, wanted, mp->port->domain, error))
+		return error->code;
 	mp->config = *wanted;
-	atomic_store(&mp->port->learns, false);
-	mp->address_count = 0;
-	take_address_from_others(engine, mp);
-	add_address(mp, wanted->mac, mp->port->key_vlan, false);
+	atomic_store(&mp->port->learns, !wanted->has_mac);
+	mp->address_count = 0; /* `auto`: the guest's next frame brings it back */
+	if (wanted->has_mac) {
+		take_address_from_others(engine, mp);
+		add_address(mp, wanted->mac, mp->port->key_vlan, false);
+	}
 	publisher_publish(engine);
 	return 0;
 }
@@ -396,8 +490,10 @@ static int set_mac(struct engine *engine, struct managed_port *mp, const struct 
 int ports_set(struct engine *engine, struct managed_port *mp, const char *key, const char *value, struct error *error)
 {
 	struct config_port wanted = mp->config;
-	int result = config_port_set(&wanted, key, value, error);
+	int result = config_port_check_settable(mp->config.name, key, error);
 
+	if (!result)
+		result = config_port_set(&wanted, key, value, error);
 	if (!result)
 		result = config_check_port(&wanted, error);
 	if (result)
@@ -412,6 +508,8 @@ int ports_set(struct engine *engine, struct managed_port *mp, const char *key, c
 	if (!strcmp(key, "mac"))
 		return set_mac(engine, mp, &wanted, error);
 	if (!strcmp(key, "node")) {
+		if (check_node(engine, &wanted, error))
+			return error->code;
 		mp->config.node = wanted.node;
 		publisher_rebalance(engine, UINT32_MAX);
 		return 0;
@@ -427,8 +525,7 @@ int ports_set(struct engine *engine, struct managed_port *mp, const char *key, c
 		vhost_user_set_mtu(mp->session, wanted.mtu ? wanted.mtu : uplink_of(engine, mp) ? uplink_info(uplink_of(engine, mp))->mtu : 0);
 		return 0;
 	}
-	return error_set(error, -EINVAL, "port %s: %s=%s: cannot be changed while the port exists; `vhostlane port del %s`, then add it anew",
-			 mp->config.name, key, value, mp->config.name);
+	return -EINVAL; /* not reached: those are the settable keys */
 }
 
 uint64_t port_counter_sum(const struct managed_port *mp, enum port_counter which)

@@ -20,6 +20,9 @@ struct managed_port *ports_find(struct engine *engine, const char *name, struct 
 /* One key at run time: busy-poll-us (all pairs), node, mac, mtu and offloads (told at the next negotiation). Others need del and add. */
 int ports_set(struct engine *engine, struct managed_port *mp, const char *key, const char *value, struct error *error);
 
+/* Learned addresses that the wire was seen sending from are taken from their ports. Every 200 ms or so. */
+void ports_read_claims(struct engine *engine);
+
 /* Workers' news: addresses to learn, faults to look at. */
 void ports_handle_worker_news(struct engine *engine);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "control/kick_probe.h"
 #include "control/workforce.h"
 #include "datapath/coalesce.h"
 #include "datapath/grace.h"
@@ -18,19 +19,42 @@
 #define DRAIN_WAIT_US 100
 #define DRAIN_WAITS_MAX 500
 
+static bool is_active(const struct managed_port *mp, unsigned ring)
+{
+	return mp->active[ring / 64] >> (ring % 64) & 1;
+}
+
 static bool pair_receives(const struct managed_port *mp, unsigned index)
 {
-	return !ring_is_withdrawn(mp, 2 * index) && vhost_user_ring_active(mp->session, 2 * index);
+	return is_active(mp, 2 * index);
 }
 
 static bool pair_sends(const struct managed_port *mp, unsigned index)
 {
-	return !ring_is_withdrawn(mp, 2 * index + 1) && vhost_user_ring_active(mp->session, 2 * index + 1);
+	return is_active(mp, 2 * index + 1);
 }
 
 static bool pair_active(const struct managed_port *mp, unsigned index)
 {
 	return pair_receives(mp, index) || pair_sends(mp, index);
+}
+
+/*
+ * One look at which rings are in service, for all that is built from it: a ring may fault between two looks, and then a plan
+ * would contradict itself.
+ */
+static void look_at_rings(struct engine *engine)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
+		struct managed_port *mp = engine->ports[id];
+
+		if (!mp)
+			continue;
+		memset(mp->active, 0, sizeof(mp->active));
+		for (unsigned ring = 0; mp->session && ring < 2 * mp->config.queues; ring++)
+			if (!ring_is_withdrawn(mp, ring) && vhost_user_ring_active(mp->session, ring))
+				mp->active[ring / 64] |= 1ull << (ring % 64);
+	}
 }
 
 /* --- placement ----------------------------------------------------------------------------------------------------- */
@@ -240,6 +264,21 @@ static uint32_t flags_of(const struct port *port)
 	return VL_PORT_TRUNK | (port->any_vlan ? 0 : VL_PORT_VLANS);
 }
 
+/* Addresses that the port has no more. All ports', before any is put: one may have passed to another port. */
+static void drop_addresses(struct engine *engine, struct managed_port *mp, bool unused)
+{
+	struct uplink *uplink = uplink_of(engine, mp);
+	unsigned kept = 0;
+
+	for (unsigned i = 0; uplink && i < mp->published_count; i++) {
+		if (key_is_wanted(mp, &mp->published_keys[i]))
+			mp->published_keys[kept++] = mp->published_keys[i];
+		else
+			bpf_set_port_delete(uplink_bpf(uplink), &mp->published_keys[i]);
+	}
+	mp->published_count = kept;
+}
+
 /* Makes `ports` say what the port's addresses are now, and how many pairs receive. */
 static void put_addresses(struct engine *engine, struct managed_port *mp, unsigned receiving_pairs)
 {
@@ -251,14 +290,13 @@ static void put_addresses(struct engine *engine, struct managed_port *mp, unsign
 	value.node = node_of_port(engine, mp, uplink);
 	if ((value.flags & VL_PORT_VLANS) && bpf_set_vlans_put(uplink_bpf(uplink), mp->port->id, &mp->port->vlans))
 		log_error("port %s: the map `port_vlans` refuses its VLANs; its tagged frames go to the host's stack", mp->config.name);
-	for (unsigned i = 0; i < mp->published_count; i++)
-		if (!key_is_wanted(mp, &mp->published_keys[i]))
-			bpf_set_port_delete(uplink_bpf(uplink), &mp->published_keys[i]);
+	drop_addresses(engine, mp, false);
 	for (unsigned i = 0; i < mp->address_count; i++) {
 		struct vl_port_key key = {.vlan = mp->addresses[i].vlan};
 		int result;
 
 		memcpy(key.mac, mp->addresses[i].mac, 6);
+		value.flags = flags_of(mp->port) | (mp->addresses[i].learned ? VL_PORT_LEARNED : 0);
 		result = bpf_set_port_put(uplink_bpf(uplink), &key, &value);
 		if (result)
 			log_limited(LOG_LEVEL_ERROR, "port %s: the map `ports` refuses an address: %s; its frames go to the host's stack",
@@ -323,8 +361,7 @@ static void repair_steering(struct managed_port *mp)
 
 static int build_view(struct managed_port *mp, struct port_view *view)
 {
-	struct queue_pair *first = NULL;
-	unsigned stand_in = 0;
+	unsigned receiving[VL_QUEUE_PAIRS_MAX];
 
 	view->port = mp->port;
 	view->features = vhost_user_features(mp->session);
@@ -332,20 +369,9 @@ static int build_view(struct managed_port *mp, struct port_view *view)
 	view->slots = calloc(mp->config.queues, sizeof(struct queue_pair *));
 	if (!view->slots)
 		return -ENOMEM;
-	for (unsigned i = 0; i < mp->config.queues; i++)
-		if (pair_receives(mp, i)) {
-			view->slots[i] = mp->pairs[i].pair;
-			first = first ? first : mp->pairs[i].pair;
-			view->receiving++;
-		}
-	for (unsigned i = 0; first && i < mp->config.queues; i++) {
-		if (view->slots[i])
-			continue;
-		do
-			stand_in = (stand_in + 1) % mp->config.queues;
-		while (!pair_receives(mp, stand_in));
-		view->slots[i] = mp->pairs[stand_in].pair;
-	}
+	view->receiving = (uint16_t)list_receiving(mp, receiving);
+	for (unsigned i = 0; view->receiving && i < mp->config.queues; i++)
+		view->slots[i] = mp->pairs[pair_receives(mp, i) ? i : receiving[i % view->receiving]].pair;
 	return 0;
 }
 
@@ -436,15 +462,20 @@ static void watch_kick(struct engine *engine, struct managed_port *mp, unsigned 
 
 	if (managed->watched_by == by && managed->watched_fd == fd)
 		return;
-	if (managed->watched_by >= 0)
+	if (managed->watched_by >= 0) {
 		worker_unwatch_kick(engine->workers[managed->watched_by], managed->watched_fd);
+		kick_probe_unwatch(engine->kick_probe, managed->watched_fd);
+	}
 	managed->watched_by = -1;
 	managed->watched_fd = -1;
 	if (by >= 0) {
 		const int result = worker_watch_kick(engine->workers[by], fd);
 
 		if (result)
-			log_error("port %s: cannot watch the kick descriptor of pair %u: %s", mp->config.name, index, strerror(-result));
+			log_error("port %s: cannot watch the kick descriptor of pair %u: %s; it is looked at every millisecond", mp->config.name, index,
+				  strerror(-result));
+		atomic_store(&managed->pair->unwatched, result != 0);
+		kick_probe_watch(engine->kick_probe, fd);
 		managed->watched_by = by;
 		managed->watched_fd = fd;
 	}
@@ -488,8 +519,6 @@ static void publish_pair_state(struct engine *engine, struct managed_port *mp, b
 
 		watch_kick(engine, mp, i);
 		atomic_store(&mp->pairs[i].pair->worker, active ? mp->pairs[i].worker : -1);
-		if (!active)
-			atomic_store(&mp->pairs[i].pair->fault_reported, false);
 	}
 }
 
@@ -510,9 +539,28 @@ static void publish_plan(struct engine *engine)
 	plan_free(old);
 }
 
+/* Whether XDP compares sources with learned addresses. In generic mode it also sees what guests send to the host: it cannot. */
+static void tell_of_learned(struct engine *engine)
+{
+	bool learned[DOMAINS_MAX] = {false};
+
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		for (unsigned a = 0; engine->ports[id] && a < engine->ports[id]->address_count; a++)
+			learned[engine->ports[id]->port->domain] |= engine->ports[id]->addresses[a].learned;
+	for (unsigned d = 0; d < engine->uplink_count; d++) {
+		struct vl_settings *settings = bpf_set_settings(uplink_bpf(engine->uplinks[d]), -1);
+		const bool compare = learned[d] && lane_device_mode(uplink_device(engine->uplinks[d])) != LANE_MODE_GENERIC;
+
+		settings->flags = (settings->flags & ~(uint32_t)VL_SETTINGS_LEARNED) | (compare ? VL_SETTINGS_LEARNED : 0);
+	}
+}
+
 void publisher_publish(struct engine *engine)
 {
+	tell_of_learned(engine);
+	look_at_rings(engine);
 	place_new_pairs(engine);
+	for_each_port(engine, drop_addresses, false);
 	for_each_port(engine, publish_port_maps, true);
 	for_each_port(engine, publish_pair_state, false);
 	publish_plan(engine);
@@ -548,7 +596,7 @@ static void wait_for_drain(struct engine *engine, const bool *sources)
 	for (unsigned w = 0; w < engine->worker_count; w++)
 		for (unsigned waits = 0; sources[w] && !worker_drained(engine->workers[w]); waits++) {
 			if (waits == DRAIN_WAITS_MAX) {
-				log_warning("worker %u: its lanes did not run empty within %u us; frames of a moved pair may be reordered", w,
+				log_warning("worker %u: what stood on its lanes was not taken within %u us; frames of a moved pair may be reordered", w,
 					    DRAIN_WAIT_US * DRAIN_WAITS_MAX);
 				break;
 			}
@@ -572,6 +620,7 @@ static void carry_out(struct engine *engine, struct move *moves, unsigned count)
 		/* The old owner lets go of the ring; nobody serves it until the last step. */
 		moves[i].mp->withdrawn[(2 * moves[i].index + 1) / 64] |= 1ull << ((2 * moves[i].index + 1) % 64);
 	}
+	look_at_rings(engine);
 	for (unsigned w = 0; steered && w < engine->worker_count; w++)
 		if (targets[w])
 			worker_hold_lanes(engine->workers[w], true);
@@ -587,6 +636,7 @@ static void carry_out(struct engine *engine, struct move *moves, unsigned count)
 	}
 	for (unsigned i = 0; i < count; i++)
 		moves[i].mp->withdrawn[(2 * moves[i].index + 1) / 64] &= ~(1ull << ((2 * moves[i].index + 1) % 64));
+	look_at_rings(engine);
 	for_each_port(engine, publish_pair_state, false);
 	publish_plan(engine);
 	for (unsigned w = 0; steered && w < engine->worker_count; w++)
@@ -596,6 +646,7 @@ static void carry_out(struct engine *engine, struct move *moves, unsigned count)
 		const struct managed_pair *managed = &moves[i].mp->pairs[moves[i].index];
 
 		put_affinity(engine, moves[i].mp, moves[i].index);
+		put_addresses(engine, moves[i].mp, receiving_pairs(moves[i].mp)); /* their node may be another */
 		log_info("queue %s/%u: moved to worker %d on CPU %d (%s)", moves[i].mp->config.name, moves[i].index, managed->worker,
 			 worker_cpu(engine->workers[managed->worker]), placement_reason_names[managed->reason]);
 	}
@@ -677,31 +728,92 @@ int publisher_order(struct engine *engine, struct managed_port *mp, unsigned ind
 	return 0;
 }
 
+void publisher_release(struct engine *engine, struct managed_port *mp, unsigned index)
+{
+	struct managed_pair *managed = &mp->pairs[index];
+
+	managed->worker_wanted = -1;
+	if (managed->worker < 0)
+		return;
+	managed->reason = PLACEMENT_REASON_STAYS;
+	publisher_rebalance(engine, UINT32_MAX);
+}
+
+static void put_back(struct engine *engine, struct managed_port *mp, unsigned index, const char *why)
+{
+	log_warning("queue_affinity: %s; put back", why);
+	mp->pairs[index].is_published = false; /* written anew */
+	put_affinity(engine, mp, index);
+}
+
+/* The CPU that an edit orders. Its field counts; that of the worker only if the CPU's was left alone. -1 = no such worker. */
+static int ordered_cpu(const struct engine *engine, const struct vl_queue_value *before, const struct vl_queue_value *now)
+{
+	if (now->cpu != before->cpu || now->worker == before->worker)
+		return now->cpu <= INT32_MAX ? (int)now->cpu : INT32_MAX;
+	return now->worker < engine->worker_count ? engine->cpus_of_slots[now->worker % engine->cpu_count] : -1;
+}
+
 static void read_affinity_of(struct engine *engine, struct managed_port *mp, unsigned index)
 {
 	struct managed_pair *managed = &mp->pairs[index];
 	const struct vl_queue_key key = {.port = mp->port->id, .queue_pair = index};
+	const int worker = managed->worker;
 	struct vl_queue_value found;
 	struct error error;
+	char text[128];
 	int cpu;
 
-	if (!managed->is_published || bpf_set_affinity_get(uplink_bpf(uplink_of(engine, mp)), &key, &found))
-		memset(&found, 0xff, sizeof(found));
-	if (!managed->is_published || !memcmp(&found, &managed->published, sizeof(found)))
+	if (!managed->is_published)
 		return;
-	/* The field that was edited is the order; with both, the CPU is. */
-	cpu = (int)found.cpu;
-	if (found.cpu == managed->published.cpu && found.worker != managed->published.worker)
-		cpu = found.worker < engine->worker_count ? engine->cpus_of_slots[found.worker % engine->cpu_count] : -1;
-	managed->is_published = false; /* whatever happens, the entry is written anew */
-	if (cpu == (int)managed->published.cpu) {
-		log_warning("queue %s/%u: queue_affinity was edited without naming another cpu or worker; put back", mp->config.name, index);
-	} else if (publisher_order(engine, mp, index, cpu, &error)) {
-		log_warning("queue_affinity: edit refused and put back: %s", error.text);
-	} else {
-		log_info("queue %s/%u: moved to CPU %d by an edit of queue_affinity", mp->config.name, index, cpu);
+	if (bpf_set_affinity_get(uplink_bpf(uplink_of(engine, mp)), &key, &found)) {
+		snprintf(text, sizeof(text), "the entry of queue %s/%u was deleted while the pair is in service", mp->config.name, index);
+		put_back(engine, mp, index, text);
+		return;
 	}
+	if (!memcmp(&found, &managed->published, sizeof(found)))
+		return;
+	cpu = ordered_cpu(engine, &managed->published, &found);
+	if (cpu < 0) {
+		snprintf(text, sizeof(text), "queue %s/%u was given to worker %u, which does not exist", mp->config.name, index, found.worker);
+		put_back(engine, mp, index, text);
+		return;
+	}
+	managed->is_published = false; /* whatever happens, the entry is written anew */
+	if (publisher_order(engine, mp, index, cpu, &error)) {
+		put_back(engine, mp, index, error.text);
+		return;
+	}
+	log_info("queue %s/%u: %s CPU %d by an edit of queue_affinity", mp->config.name, index, managed->worker == worker ? "held on" : "moved to", cpu);
 	put_affinity(engine, mp, index);
+}
+
+static bool key_is_ours(const struct engine *engine, const struct uplink *uplink, const struct vl_queue_key *key)
+{
+	const struct managed_port *mp = key->port < VL_PORTS_MAX ? engine->ports[key->port] : NULL;
+
+	return mp && uplink_of(engine, mp) == uplink && key->queue_pair < mp->config.queues && mp->pairs[key->queue_pair].is_published;
+}
+
+/* Entries that name no pair in service: XDP would read them the day there is one. */
+static void remove_foreign_keys(struct engine *engine, struct uplink *uplink)
+{
+	struct vl_queue_key key, before, first = {0};
+	unsigned removed = 0;
+	bool found = !bpf_set_affinity_next(uplink_bpf(uplink), NULL, &key);
+
+	for (unsigned n = 0; found && n < VL_PORTS_MAX * VL_QUEUE_PAIRS_MAX; n++) {
+		before = key;
+		/* The next one first: from a key that is gone the walk would start anew. */
+		found = !bpf_set_affinity_next(uplink_bpf(uplink), &before, &key);
+		if (key_is_ours(engine, uplink, &before) || bpf_set_affinity_delete(uplink_bpf(uplink), &before))
+			continue;
+		if (!removed++)
+			first = before;
+	}
+	if (removed)
+		log_warning("queue_affinity: removed %u %s no queue pair in service (port %u, queue_pair %u%s); `vhostlane port list` shows the ids of ports",
+			    removed, removed == 1 ? "entry, of" : "entries, of", first.port, first.queue_pair, removed > 1 ? " and others" : "");
 }
 
 void publisher_read_affinity(struct engine *engine)
@@ -712,6 +824,8 @@ void publisher_read_affinity(struct engine *engine)
 		for (unsigned i = 0; mp && uplink_of(engine, mp) && i < mp->config.queues; i++)
 			read_affinity_of(engine, mp, i);
 	}
+	for (unsigned u = 0; u < engine->uplink_count; u++)
+		remove_foreign_keys(engine, engine->uplinks[u]);
 }
 
 /* --- life ---------------------------------------------------------------------------------------------------------- */

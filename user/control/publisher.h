@@ -38,7 +38,10 @@ void publisher_rebalance(struct engine *engine, unsigned moves_max);
 /* Operator's order: pair to the worker on @cpu. -EINVAL if no worker runs there. Moves at once, without loss. */
 int publisher_order(struct engine *engine, struct managed_port *mp, unsigned pair, int cpu, struct error *error);
 
-/* Looks for edits of queue_affinity by the operator: carries them out, or puts the entry back and says why. */
+/* Takes the order back: placement decides again, now. */
+void publisher_release(struct engine *engine, struct managed_port *mp, unsigned pair);
+
+/* Looks for edits of queue_affinity by the operator: carries them out, or puts the entry back and says why; removes entries of no pair. */
 void publisher_read_affinity(struct engine *engine);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "common/log.h"
+#include "control/kick_probe.h"
 #include "control/publisher.h"
 #include "control/workforce.h"
 
@@ -64,6 +65,7 @@ static void look_at_guest(struct engine *engine, struct managed_port *mp)
 	for (unsigned i = 0; i < mp->config.queues; i++) {
 		const struct ring *ring = &mp->pairs[i].pair->from_guest;
 
+		mp->pairs[i].kick_cpu = kick_probe_cpu(engine->kick_probe, mp->pairs[i].watched_fd);
 		mp->pairs[i].ring_node = ring->running ? evidence_ring_node(ring->desc) : -1;
 	}
 }
@@ -115,13 +117,12 @@ void rebalance_standing(struct engine *engine)
 /* --- CPUs wanted by others ----------------------------------------------------------------------------------------- */
 
 /* Time that the thread was runnable and had to wait (Documentation/scheduler/sched-stats.rst). */
-static uint64_t run_delay_ns(int tid)
+static bool read_run_delay_ns(int tid, uint64_t *delay)
 {
 	char path[64], text[96];
-	uint64_t delay;
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
-	return read_text(path, text, sizeof(text)) > 0 && sscanf(text, "%*u %" SCNu64, &delay) == 1 ? delay : 0;
+	return read_text(path, text, sizeof(text)) > 0 && sscanf(text, "%*u %" SCNu64, delay) == 1;
 }
 
 static void on_delay_look(void *context)
@@ -135,10 +136,15 @@ static void on_delay_look(void *context)
 		uint32_t patience = worker_patience(worker), waited;
 		uint64_t delay;
 
-		if (worker_asleep(worker) && patience == WORKER_PATIENCE_FULL)
+		/* One that sleeps waits for nothing; its next sample would span more than this interval, and is only taken as a base. */
+		if (worker_asleep(worker) && patience == WORKER_PATIENCE_FULL) {
+			engine->looked[w].delay_is_fresh = false;
 			continue;
-		delay = run_delay_ns(worker_tid(worker));
-		waited = permille(delay - engine->looked[w].run_delay_ns, ns);
+		}
+		if (!read_run_delay_ns(worker_tid(worker), &delay))
+			continue;
+		waited = engine->looked[w].delay_is_fresh ? permille(delay - engine->looked[w].run_delay_ns, ns) : 0;
+		engine->looked[w].delay_is_fresh = true;
 		engine->looked[w].run_delay_ns = delay;
 		if (waited > DELAY_TOO_MUCH_PERMILLE)
 			worker_set_patience(worker, patience / 2);
@@ -178,5 +184,7 @@ int rebalance_open(struct engine *engine, struct error *error)
 
 void rebalance_close(struct engine *engine)
 {
+	kick_probe_close(engine->kick_probe);
+	engine->kick_probe = NULL;
 	hotplug_close(engine->hotplug);
 }

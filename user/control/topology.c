@@ -216,3 +216,25 @@ int topology_nearest_node(const struct topology *topology, int node, const struc
 	}
 	return best;
 }
+
+bool topology_has_node(const struct topology *topology, int node)
+{
+	if (node < 0 || node >= VL_NODES_MAX)
+		return false;
+	if (topology->node_has_memory[node])
+		return true;
+	for (unsigned cpu = 0; cpu < topology->cpu_count; cpu++)
+		if (topology->cpus[cpu].present && topology->cpus[cpu].node == node)
+			return true;
+	return false;
+}
+
+const char *topology_format_nodes(const struct topology *topology, char *buffer, size_t size)
+{
+	struct cpulist nodes = { 0 }; /* a set of small numbers in the kernel's notation is what it is */
+
+	for (int node = 0; node < VL_NODES_MAX; node++)
+		if (topology_has_node(topology, node))
+			cpulist_add(&nodes, (unsigned)node);
+	return cpulist_format(&nodes, buffer, size);
+}

@@ -6,6 +6,7 @@
 #define VHOSTLANE_CONTROL_TOPOLOGY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/cpulist.h"
@@ -49,6 +50,11 @@ static inline int topology_cpu_node(const struct topology *topology, int cpu)
 {
 	return cpu >= 0 && cpu < CPUS_MAX ? topology->cpus[cpu].node : -1;
 }
+
+/* Is there such a node: one with memory or with a CPU, be it offline? */
+bool topology_has_node(const struct topology *topology, int node);
+/* "0-1,4": the nodes that there are. Return: @buffer. */
+const char *topology_format_nodes(const struct topology *topology, char *buffer, size_t size);
 
 /* TOPOLOGY_DISTANCE_LOCAL from a node to itself, TOPOLOGY_DISTANCE_UNKNOWN where nothing is known. */
 static inline unsigned topology_distance(const struct topology *topology, int from, int to)

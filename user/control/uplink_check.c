@@ -106,8 +106,9 @@ static void check_veth_peer(const struct netdev_info *info, struct uplink_warnin
 
 	if (info->peer_elsewhere || !info->peer_ifindex || !if_indextoname(info->peer_ifindex, peer)) {
 		uplink_warn(warnings,
-			    "uplink %s: its veth peer is in another network namespace and may send incomplete checksums and detached VLAN tags, "
-			    "with which guests can do nothing; run there: ethtool -K PEER tx off txvlan off",
+			    "uplink %s: its veth peer is in another network namespace, so it cannot be seen from here whether it sends incomplete "
+			    "checksums and VLAN tags beside the frame, with which guests can do nothing; if that was not done yet, run there: "
+			    "ethtool -K PEER tx off txvlan off",
 			    info->ifname);
 		return;
 	}

@@ -20,6 +20,8 @@
 #include "common/util.h"
 
 #define RECORD_MAX 4096 /* bytes of the file */
+#define BUSY_TRIES 5	/* a look of uplink_lock_probe() is over before that */
+#define BUSY_RETRY_US 2000
 
 struct uplink_lock {
 	int fd;
@@ -44,6 +46,8 @@ static int read_record(int fd, char *text, size_t size)
  */
 static int open_locked(const char *path)
 {
+	unsigned busy = 0;
+
 	for (unsigned turn = 0; turn < 100; turn++) {
 		struct stat ours, named;
 		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -54,6 +58,8 @@ static int open_locked(const char *path)
 			int code = -errno;
 
 			close(fd);
+			if (code == -EWOULDBLOCK && ++busy < BUSY_TRIES && usleep(BUSY_RETRY_US) == 0)
+				continue;
 			return code;
 		}
 		if (fstat(fd, &ours) == 0 && stat(path, &named) == 0 && ours.st_ino == named.st_ino && ours.st_dev == named.st_dev)
@@ -122,6 +128,22 @@ static void restore(const char *ifname, unsigned ifindex, char *record)
 		return;
 	log_info("uplink %s: putting back %u settings that an earlier vhostlane left", ifname, log.count);
 	netdev_undo(&log);
+}
+
+int uplink_lock_probe(const char *ifname, struct error *error)
+{
+	char path[sizeof(((struct uplink_lock *)NULL)->path)];
+	int fd, result = 0;
+
+	snprintf(path, sizeof(path), "%s/%s.lock", UPLINK_LOCK_DIRECTORY, ifname);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return 0;
+	/* Shared, so that two who look do not see each other. */
+	if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		result = refuse(ifname, path, -EWOULDBLOCK, error);
+	close(fd);
+	return result;
 }
 
 struct uplink_lock *uplink_lock_take(const char *ifname, unsigned ifindex, struct error *error)

@@ -17,6 +17,8 @@
 #include "control/vhost_user_session.h"
 
 #define MESSAGES_PER_TURN 64 /* then the loop looks after others, too */
+#define FAULT_REPEAT_NS 60000000000ull
+#define AT_ONCE_NS 1000000000ull
 
 const char *const vhost_user_state_names[] = {
 	[VHOST_USER_CLOSED] = "closed",		[VHOST_USER_WAITING] = "waiting", [VHOST_USER_CONNECTED] = "connected",
@@ -58,11 +60,20 @@ static pid_t peer_pid(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ? 0 : peer.pid;
 }
 
+/* That a storm is on was said when it began. */
+static enum log_level life_level(const struct vhost_user_session *s)
+{
+	return s->storm_delay_ms ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
+}
+
 void session_begin(struct vhost_user_session *s, int fd)
 {
 	struct error error;
 
 	s->fd = fd;
+	s->begun_ns = now_ns();
+	s->was_serving = false;
+	s->told_pairs_ns = 0;
 	s->offered = features_on_offer(s);
 	s->connection = event_loop_add(s->loop, fd, EPOLLIN, on_message, s, &error);
 	if (!s->connection) {
@@ -71,15 +82,7 @@ void session_begin(struct vhost_user_session *s, int fd)
 	}
 	s->peer_pid = peer_pid(fd);
 	s->served++;
-	session_log(LOG_LEVEL_INFO, s, "frontend connected (process %d)", s->peer_pid);
-}
-
-static bool kicks_without_memory(const struct vhost_user_session *s)
-{
-	for (unsigned i = 0; i < s->ring_count && !s->memory; i++)
-		if (s->rings[i].kick_known)
-			return true;
-	return false;
+	session_log_limited(life_level(s), s, TALK_LIFE, "frontend connected (process %d)", s->peer_pid);
 }
 
 void session_note_fault(struct vhost_user_session *s, const char *format, ...)
@@ -90,7 +93,18 @@ void session_note_fault(struct vhost_user_session *s, const char *format, ...)
 	vsnprintf(s->last_fault, sizeof(s->last_fault), format, arguments);
 	va_end(arguments);
 	s->last_fault_ns = now_ns();
+	if (!strcmp(s->last_fault, s->logged_fault) && s->last_fault_ns - s->logged_fault_ns < FAULT_REPEAT_NS) {
+		s->faults_held_back++;
+		return;
+	}
+	if (!log_limit_pass(&s->limits[TALK_FAULT]))
+		return;
+	if (s->faults_held_back)
+		session_log(LOG_LEVEL_INFO, s, "%u times again: %s", s->faults_held_back, s->logged_fault);
 	session_log(LOG_LEVEL_WARNING, s, "%s", s->last_fault);
+	memcpy(s->logged_fault, s->last_fault, sizeof(s->logged_fault));
+	s->logged_fault_ns = s->last_fault_ns;
+	s->faults_held_back = 0;
 }
 
 /* Everything that came by the connection goes, in the order in which it is used: workers, rings, descriptors, memory. */
@@ -98,6 +112,7 @@ static void release(struct vhost_user_session *s)
 {
 	rings_quiesce(s, -1);
 	rings_reset(s, true);
+	memory_forget(s);
 	guest_memory_free(s->memory_next);
 	guest_memory_free(s->memory);
 	s->memory_next = s->memory = NULL;
@@ -119,6 +134,7 @@ void session_end(struct vhost_user_session *s, bool fault, const char *format, .
 {
 	char reason[sizeof(s->last_fault)];
 	va_list arguments;
+	bool futile;
 
 	va_start(arguments, format);
 	vsnprintf(reason, sizeof(reason), format, arguments);
@@ -126,13 +142,16 @@ void session_end(struct vhost_user_session *s, bool fault, const char *format, .
 	if (fault)
 		session_note_fault(s, "session ended: %s", reason);
 	else
-		session_log(LOG_LEVEL_INFO, s, "session ended: %s", reason);
-	if (kicks_without_memory(s))
-		session_log(LOG_LEVEL_WARNING, s,
-			    "the frontend shared no memory; give the guest shared memory (QEMU: -object memory-backend-memfd,share=on and -numa "
-			    "node,memdev=; libvirt: <memoryBacking> with <access mode='shared'/>)");
+		session_log_limited(life_level(s), s, TALK_LIFE, "session ended: %s", reason);
+	/* QEMU asks how many there are, finds them too few, and says so only where its own errors go. */
+	if (!fault && s->told_pairs_ns && now_ns() - s->told_pairs_ns < AT_ONCE_NS)
+		session_note_fault(s, "the frontend left after being told of %u queue pair%s; it probably wants more: raise queues= of the port, "
+				   "or lower queues= of QEMU's -netdev", s->port->queue_pairs, s->port->queue_pairs == 1 ? "" : "s");
+	futile = !s->was_serving && now_ns() - s->begun_ns < AT_ONCE_NS;
 	release(s);
 	rings_publish(s);
+	if (futile)
+		socket_note_futile(s);
 	socket_wait(s);
 }
 

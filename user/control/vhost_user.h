@@ -12,6 +12,13 @@
  * every VHOST_USER_RETRY_MS. A ring is handed to the workers when it is started (addresses, base and size known, and
  * kick descriptor received, or no-descriptor bit) and enabled; started + enabled in any legal order of messages.
  *
+ * A from_guest ring that is started but not enabled stands still. The specification wants it processed and discarded; but frontends
+ * start a ring before they enable it, also when they come back with a ring that holds frames not sent yet (DPDK's virtio-user, our
+ * tests' too), and those frames would be lost. Nothing is lost by standing still: guests put no frames into queues that they disabled.
+ *
+ * A frontend whose memory is not the one that the guest writes is told from one that is idle (vhost_user_memory.c): its rings do not start,
+ * the port stays NEGOTIATED, and the last fault says why. Frontends that come and go in a storm are let in with a growing delay.
+ *
  * The session changes rings, memory and descriptors only between ops->withdraw() and ops->publish().
  */
 #ifndef VHOSTLANE_CONTROL_VHOST_USER_H
@@ -62,7 +69,11 @@ void vhost_user_close(struct vhost_user_session *session);
 /* Virtio features on offer beside the fixed ones (offload bits), from the next connection on. 0 = none. */
 void vhost_user_set_offloads(struct vhost_user_session *session, uint64_t features);
 
-/* The MTU told to the guest, from the next connection on; 0 = not told. Bytes. */
+/*
+ * The largest MTU that the port carries; 0 = not known. Bytes. Known, VIRTIO_NET_F_MTU is on offer from the next connection on. The
+ * backend cannot tell a guest its MTU: the frontend has the configuration space (QEMU: host_mtu=) and asks whether it is right
+ * (NET_SET_MTU); more than this is refused.
+ */
 void vhost_user_set_mtu(struct vhost_user_session *session, unsigned mtu);
 
 /* Is the ring started and enabled and without fault? */

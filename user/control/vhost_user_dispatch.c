@@ -43,6 +43,7 @@ static void carry_out(struct vhost_user_session *s, const struct request_row *ro
 		rings_quiesce(s, -1);
 	row->act(s, m);
 	rings_start(s);
+	memory_watch(s);
 }
 
 static bool answer(struct vhost_user_session *s, struct vhost_user_message *m)
@@ -75,11 +76,11 @@ static bool refuse(struct vhost_user_session *s, const struct request_row *row, 
 	const char *name = vhost_user_request_name(request);
 
 	if (wants_ack) {
-		log_limited(LOG_LEVEL_WARNING, "port %s: message %u (%s) refused: %s", s->port->name, request, name, error->text);
+		session_note_fault(s, "message %u (%s) refused: %s", request, name, error->text);
 		return answer_ack(s, m, 1);
 	}
 	if (row && !row->act && row->reply == REPLY_IF_WANTED) {
-		log_limited(LOG_LEVEL_WARNING, "port %s: message %u (%s) passed over: %s", s->port->name, request, name, error->text);
+		session_log_limited(LOG_LEVEL_WARNING, s, TALK_MESSAGE, "message %u (%s) passed over: %s", request, name, error->text);
 		return true;
 	}
 	session_end(s, true, "message %u (%s): %s", request, name, error->text);

@@ -12,7 +12,7 @@
 #include "control/vhost_user_session.h"
 
 #define GUEST_MTU_MIN 68    /* virtio 1.2, 5.1.4.1 */
-#define GUEST_MTU_MAX 65535
+#define GUEST_MTU_MAX 65521 /* as of the key mtu: what fits the longest frame with header and tags */
 
 #define BIT(n) (1ull << (n))
 #define VIRTIO_F_RING_RESET_BIT 40 /* younger than the kernel headers of some distributions */
@@ -75,6 +75,7 @@ static void set_features(struct vhost_user_session *s, struct vhost_user_message
 {
 	s->features = m->payload.u64;
 	s->has_features = true;
+	s->told_pairs_ns = 0;
 	session_log(LOG_LEVEL_DEBUG, s, "guest features 0x%llx", (unsigned long long)s->features);
 }
 
@@ -102,6 +103,8 @@ static void set_protocol_features(struct vhost_user_session *s, struct vhost_use
 static void get_queue_num(struct vhost_user_session *s, struct vhost_user_message *m)
 {
 	answer_u64(m, s->port->queue_pairs); /* frontends count queue pairs here, not rings */
+	if (!s->has_features)
+		s->told_pairs_ns = now_ns();
 }
 
 static void set_owner(struct vhost_user_session *s, struct vhost_user_message *m)
@@ -159,12 +162,19 @@ static int check_mtu(struct vhost_user_session *s, struct vhost_user_message *m,
 	if (mtu < GUEST_MTU_MIN || mtu > GUEST_MTU_MAX)
 		return error_set(error, -EINVAL, "MTU %llu is not between %d and %d; set host_mtu= of the guest's network device",
 				 (unsigned long long)mtu, GUEST_MTU_MIN, GUEST_MTU_MAX);
+	/* Vhost-user: non-zero if it is not valid. QEMU does not start the device then, and says so. */
+	if (s->mtu && mtu > s->mtu)
+		return error_set(error, -EINVAL, "MTU %llu of the guest is more than the %u that the port carries; lower host_mtu= of QEMU's device, "
+				 "or raise mtu= of the port or the MTU of its uplink", (unsigned long long)mtu, s->mtu);
 	return 0;
 }
 
 static void set_mtu(struct vhost_user_session *s, struct vhost_user_message *m)
 {
 	s->guest_mtu = (uint16_t)m->payload.u64;
+	if (s->mtu && s->guest_mtu != s->mtu)
+		session_log_limited(LOG_LEVEL_INFO, s, TALK_MESSAGE, "the guest is told an MTU of %u (host_mtu= of QEMU), the port carries %u",
+				    s->guest_mtu, s->mtu);
 }
 
 static void send_rarp(struct vhost_user_session *s, struct vhost_user_message *m)
@@ -200,10 +210,15 @@ static int check_mem_table(struct vhost_user_session *s, struct vhost_user_messa
 		return error_set(error, -EPROTO, "%u bytes of payload do not hold %u regions", m->header.size, table->count);
 	if (m->fd_count != table->count)
 		return error_set(error, -EPROTO, "%u descriptors for %u regions", m->fd_count, table->count);
+	if (!table->count)
+		return error_set(error, -EINVAL, "no region; " REMEDY_SHARE);
 	for (unsigned i = 0; i < table->count; i++)
 		setup[i] = region_setup(&table->regions[i]);
 	s->memory_next = guest_memory_create(setup, m->fds, table->count, error);
-	return s->memory_next ? 0 : error->code;
+	if (!s->memory_next)
+		return error->code;
+	memory_judge(s, setup, m->fds, table->count, true);
+	return 0;
 }
 
 static int check_add_region(struct vhost_user_session *s, struct vhost_user_message *m, struct error *error)
@@ -211,7 +226,10 @@ static int check_add_region(struct vhost_user_session *s, struct vhost_user_mess
 	struct guest_region_setup setup = region_setup(&m->payload.single.region);
 
 	s->memory_next = guest_memory_with(s->memory, &setup, m->fds[0], error);
-	return s->memory_next ? 0 : error->code;
+	if (!s->memory_next)
+		return error->code;
+	memory_judge(s, &setup, m->fds, 1, false);
+	return 0;
 }
 
 static bool was_removed(const struct vhost_user_session *s, const struct guest_region_setup *setup)
@@ -233,6 +251,7 @@ static int check_remove_region(struct vhost_user_session *s, struct vhost_user_m
 	if (!s->memory_next)
 		return was_removed(s, &setup) ? CHECK_NOTHING_TO_DO : error->code;
 	s->removed[s->removed_count++ % GUEST_REGIONS_MAX] = setup;
+	memory_judge_without(s, &setup);
 	return 0;
 }
 
@@ -242,6 +261,7 @@ static void replace_memory(struct vhost_user_session *s, struct vhost_user_messa
 	guest_memory_free(s->memory);
 	s->memory = s->memory_next;
 	s->memory_next = NULL;
+	memory_judged(s);
 }
 
 static void get_max_mem_slots(struct vhost_user_session *s, struct vhost_user_message *m)
@@ -329,7 +349,7 @@ static int check_get_vring_base(struct vhost_user_session *s, struct vhost_user_
 {
 	if (!check_index(s, m->payload.state.index, error))
 		return 0;
-	log_limited(LOG_LEVEL_WARNING, "port %s: message %u (GET_VRING_BASE): %s", s->port->name, m->header.request, error->text);
+	session_log_limited(LOG_LEVEL_WARNING, s, TALK_MESSAGE, "message %u (GET_VRING_BASE): %s", m->header.request, error->text);
 	m->payload.state.num = 0;
 	return CHECK_NOTHING_TO_DO;
 }

@@ -74,7 +74,7 @@ int check_eventfd(int fd, struct error *error)
  * counter and clear O_NONBLOCK at any moment. Completion of an asynchronous request signals from inside the kernel, which
  * has no such wait; the request polls the descriptor itself, which is always readable or writable.
  */
-static void signal_eventfd(int fd)
+static void signal_eventfd(struct vhost_user_session *s, int fd)
 {
 	static const uint64_t one = 1;
 	struct iocb request = {
@@ -98,7 +98,7 @@ static void signal_eventfd(int fd)
 	}
 	/* A kernel or a sandbox without asynchronous requests: as good as it gets. */
 	if (poll(&writable, 1, 0) == 1 && !fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) && write(fd, &one, sizeof(one)) < 0)
-		log_limited(LOG_LEVEL_WARNING, "cannot signal a frontend's eventfd: %s", strerror(errno));
+		session_log_limited(LOG_LEVEL_WARNING, s, TALK_MESSAGE, "cannot signal an eventfd of the frontend: %s", strerror(errno));
 }
 
 static void forget_first_kick(struct session_ring *r)
@@ -135,7 +135,7 @@ void ring_set_call(struct vhost_user_session *s, unsigned index, int fd)
 	}
 	/* What was published between the frontend's change and ours called the old descriptor, where nobody looks. */
 	if (r->started)
-		signal_eventfd(fd);
+		signal_eventfd(s, fd);
 }
 
 void ring_set_err(struct vhost_user_session *s, unsigned index, int fd)
@@ -285,10 +285,18 @@ static void start_ring(struct vhost_user_session *s, unsigned index)
 	if (!r->has_base && wait_for_first_kick(s, index))
 		return;
 	forget_first_kick(r);
+	if (memory_is_unshared(s, r->desc) || memory_is_unshared(s, r->avail) || memory_is_unshared(s, r->used)) {
+		/* Said when the memory came. */
+		if (!r->misplaced)
+			signal_eventfd(s, r->err_fd);
+		r->misplaced = true;
+		return;
+	}
 	code = ring_start(ring_of(s, index), &setup, &error);
 	if (!code) {
 		r->started = true;
 		r->misplaced = false;
+		memory_look_at_ring(s, index);
 		session_log(LOG_LEVEL_DEBUG, s, "ring %u (%s) starts at %u, %u entries", index, direction(index), r->base, r->size);
 		return;
 	}
@@ -298,7 +306,7 @@ static void start_ring(struct vhost_user_session *s, unsigned index)
 	if (!r->misplaced) {
 		r->misplaced = true;
 		session_note_fault(s, "ring %u (%s) cannot start: %s", index, direction(index), error.text);
-		signal_eventfd(r->err_fd);
+		signal_eventfd(s, r->err_fd);
 	}
 }
 
@@ -311,8 +319,12 @@ void rings_start(struct vhost_user_session *s)
 
 		if (!r->started && !r->broken && r->kick_known && r->has_addresses && r->size)
 			start_ring(s, i);
-		if (!r->offered && vhost_user_ring_active(s, i))
-			r->offered = s->changed = true;
+		if (r->offered || !vhost_user_ring_active(s, i))
+			continue;
+		r->offered = s->changed = true;
+		if (!s->was_serving)
+			socket_calm(s);
+		s->was_serving = true;
 	}
 }
 
@@ -338,7 +350,7 @@ void rings_check_faults(struct vhost_user_session *s)
 		r->broken = true;
 		session_note_fault(s, "ring %u (%s) faulted: %s; it stands still until the guest resets its device", i, direction(i),
 				   ring_fault_names[fault]);
-		signal_eventfd(r->err_fd);
+		signal_eventfd(s, r->err_fd);
 	}
 	rings_publish(s);
 }

@@ -7,6 +7,7 @@
  *   vhost_user_dispatch.c one message: judged by its table row, quiesced, carried out, answered
  *   vhost_user_handlers.c the rows' checks and actions
  *   vhost_user_rings.c    rings between configuration and workers; descriptors of guests
+ *   vhost_user_memory.c   is the memory that was shared the one that the guest writes?
  */
 #ifndef VHOSTLANE_CONTROL_VHOST_USER_SESSION_H
 #define VHOSTLANE_CONTROL_VHOST_USER_SESSION_H
@@ -15,11 +16,18 @@
 #include "control/vhost_user.h"
 #include "control/vhost_user_message.h"
 
+#define FAULT_TEXT_MAX 512
 #define VHOST_USER_RINGS_MAX (2 * VL_QUEUE_PAIRS_MAX)
 _Static_assert(VHOST_USER_RINGS_MAX <= VHOST_USER_VRING_INDEX_MASK + 1, "KICK, CALL and ERR name a ring in eight bits");
 
 /* Until told otherwise a ring is enabled only if the frontend does not know SET_VRING_ENABLE (specification: ring states). */
 enum ring_enable { RING_ENABLE_DEFAULT, RING_ENABLE_OFF, RING_ENABLE_ON };
+
+/*
+ * Lines that a frontend can cause again and again, limited for each port: one port's storm silences no other port, and of
+ * its own only those of the same kind.
+ */
+enum session_talk { TALK_LIFE, TALK_FAULT, TALK_MESSAGE, TALK_DOOR, TALK_STORM, TALK_COUNT };
 
 /* What the frontend said of one ring, and what became of it. */
 struct session_ring {
@@ -41,6 +49,19 @@ struct session_ring {
 	struct vhost_user_session *session;
 };
 
+/* Regions that the frontend has mapped privately, by its own addresses. */
+struct unshared_memory {
+	unsigned count;
+	struct guest_region_setup regions[GUEST_REGIONS_MAX];
+};
+
+/* A memory file that was looked for in the frontend's mappings, and what was found; frontends send one again and again. */
+struct judged_file {
+	dev_t device;
+	ino_t inode;
+	bool unshared;
+};
+
 struct vhost_user_session {
 	struct event_loop *loop;
 	const struct vhost_user_ops *ops;
@@ -49,7 +70,7 @@ struct vhost_user_session {
 	char socket_path[CONFIG_SOCKET_PATH_MAX + 1];
 	enum port_role role;
 	uint64_t offloads; /* offered beside the fixed features */
-	unsigned mtu; /* told to guests; 0 = unknown: not offered */
+	unsigned mtu; /* the largest that the port carries; 0 = unknown: not offered */
 
 	/* Socket. */
 	int listen_fd;
@@ -60,12 +81,21 @@ struct vhost_user_session {
 	struct event_source *retry;	 /* client: next tries */
 	bool retry_logged;
 
+	/* Server: frontends that come and go in a storm, none of them served, wait at the door (vhost_user_socket.c). */
+	struct event_source *door; /* closed until this timer */
+	unsigned storm_delay_ms;   /* 0 = no storm */
+	unsigned storm_count;
+	uint64_t storm_start_ns, door_opened_ns;
+
 	/* The connection; -1 = none. */
 	int fd;
 	struct event_source *connection;
 	pid_t peer_pid;
 	struct vhost_user_reader reader;
 	uint64_t served;
+	uint64_t begun_ns;
+	bool was_serving;	/* workers had a ring of it */
+	uint64_t told_pairs_ns; /* GET_QUEUE_NUM was answered, and SET_FEATURES has not come since; 0 = else */
 
 	/* What was negotiated in it. */
 	uint64_t offered; /* the same all the time: frontends remember it */
@@ -80,15 +110,34 @@ struct vhost_user_session {
 	unsigned removed_count;
 	struct guest_memory *memory_next; /* made and checked, takes the place of the old one once workers let go of it */
 
+	/* Is it the memory that the guest writes? (vhost_user_memory.c) */
+	struct unshared_memory unshared, unshared_next;
+	struct judged_file judged[GUEST_REGIONS_MAX];
+	unsigned judged_count;
+	bool memory_proven; /* something of the guest was seen in a ring */
+	bool memory_told;   /* that it is not; once a session */
+	struct event_source *memory_watch;
+
+	struct log_limit limits[TALK_COUNT];
 	bool changed; /* what workers may use differs from what publish() showed */
-	char last_fault[256];
+	char last_fault[FAULT_TEXT_MAX];
 	uint64_t last_fault_ns;
+	/* Said again only if it differs, or after a while. */
+	char logged_fault[FAULT_TEXT_MAX];
+	uint64_t logged_fault_ns;
+	unsigned faults_held_back;
 	unsigned ring_count;
 	struct session_ring rings[VHOST_USER_RINGS_MAX];
 };
 
 /* "port NAME: " in front of every line. */
 #define session_log(level, session, format, ...) log_line(level, "port %s: " format, (session)->port->name, ##__VA_ARGS__)
+
+#define session_log_limited(level, session, talk, format, ...)                       \
+	do {                                                                         \
+		if (log_limit_pass(&(session)->limits[talk]))                        \
+			session_log(level, session, format, ##__VA_ARGS__);          \
+	} while (0)
 
 /* --- vhost_user.c ---------------------------------------------------------------------------------------------------- */
 
@@ -104,6 +153,31 @@ int socket_open(struct vhost_user_session *session, struct error *error);
 void socket_close(struct vhost_user_session *session);
 /* After the end of a connection: the server role goes on listening, the client role tries again. */
 void socket_wait(struct vhost_user_session *session);
+/* A frontend went that was never served. */
+void socket_note_futile(struct vhost_user_session *session);
+/* One is served: no storm, whatever was before. */
+void socket_calm(struct vhost_user_session *session);
+
+#define REMEDY_SHARE                                                                                                \
+	"start QEMU with -object memory-backend-memfd,id=m,size=...,share=on and -numa node,memdev=m (libvirt: <memoryBacking> with " \
+	"<source type='memfd'/> and <access mode='shared'/>)"
+
+/* --- vhost_user_memory.c --------------------------------------------------------------------------------------------- */
+
+/* Regions came, all that there are (@replace) or more: finds those that the frontend itself has mapped privately. Fills unshared_next. */
+void memory_judge(struct vhost_user_session *session, const struct guest_region_setup *setup, const int *fds, unsigned count, bool replace);
+/* A region goes. Fills unshared_next. */
+void memory_judge_without(struct vhost_user_session *session, const struct guest_region_setup *setup);
+/* unshared_next is in force; says it if nothing can arrive. */
+void memory_judged(struct vhost_user_session *session);
+/* Lies what the frontend has at this address of its own in memory that it does not share? */
+bool memory_is_unshared(const struct vhost_user_session *session, uint64_t user_address);
+/* A ring has started: is there anything of the guest in it? */
+void memory_look_at_ring(struct vhost_user_session *session, unsigned index);
+/* After each message: looks later whether rings that the guest kicks have memory, and show anything. */
+void memory_watch(struct vhost_user_session *session);
+/* The connection ends. */
+void memory_forget(struct vhost_user_session *session);
 
 /* --- vhost_user_dispatch.c ------------------------------------------------------------------------------------------- */
 

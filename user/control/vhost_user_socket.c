@@ -15,9 +15,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/util.h"
 #include "control/vhost_user_session.h"
 
 #define LISTEN_BACKLOG 16
+#define STORM_SESSIONS 10 /* more of them in a second, none of them served, are a storm */
+#define STORM_WINDOW_NS 1000000000ull
+#define STORM_DELAY_FIRST_MS 10
+#define STORM_DELAY_MAX_MS 1000
+#define STORM_QUIET_NS 10000000000ull /* nobody came for so long: it is over; longer than frontends wait between tries */
 #define SOCKET_MODE 0660 /* frontends run under a user of their own: its group may connect */
 
 static int unix_socket(void)
@@ -109,6 +115,66 @@ static int bind_path(struct vhost_user_session *s, const struct sockaddr_un *add
 	return 0;
 }
 
+/* --- server role: storms --------------------------------------------------------------------------------------------- */
+
+/*
+ * A frontend that goes and comes back as fast as it can (QEMU does, when it wants more queues than there are) would keep this
+ * thread busy, which serves the others, too. It waits at the door then, each time longer, in the backlog of the socket.
+ */
+static void open_door(void *context)
+{
+	struct vhost_user_session *s = context;
+
+	event_source_remove(s->door);
+	s->door = NULL;
+	s->door_opened_ns = now_ns();
+	event_source_modify(s->listening, EPOLLIN);
+}
+
+static void close_door(struct vhost_user_session *s)
+{
+	struct error error;
+
+	if (s->door || !s->listening)
+		return;
+	s->door = event_loop_timer(s->loop, s->storm_delay_ms * 1000000ull, 0, open_door, s, &error);
+	if (s->door)
+		event_source_modify(s->listening, 0);
+	else
+		session_log_limited(LOG_LEVEL_WARNING, s, TALK_DOOR, "%s", error.text);
+}
+
+void socket_note_futile(struct vhost_user_session *s)
+{
+	const uint64_t now = now_ns();
+
+	if (s->role != PORT_ROLE_SERVER)
+		return;
+	if (s->storm_delay_ms) {
+		s->storm_delay_ms = min_u32(2 * s->storm_delay_ms, STORM_DELAY_MAX_MS);
+		close_door(s);
+		return;
+	}
+	if (now - s->storm_start_ns >= STORM_WINDOW_NS) {
+		s->storm_start_ns = now;
+		s->storm_count = 0;
+	}
+	if (++s->storm_count <= STORM_SESSIONS)
+		return;
+	session_log_limited(LOG_LEVEL_WARNING, s, TALK_STORM,
+			    "%u frontends came within a second and none was served; from now on they wait up to %d ms, and their coming and "
+			    "going is not logged", s->storm_count, STORM_DELAY_MAX_MS);
+	s->storm_delay_ms = STORM_DELAY_FIRST_MS;
+	close_door(s);
+}
+
+void socket_calm(struct vhost_user_session *s)
+{
+	if (s->storm_delay_ms)
+		session_log_limited(LOG_LEVEL_INFO, s, TALK_STORM, "the storm of frontends is over");
+	s->storm_delay_ms = s->storm_count = 0;
+}
+
 /* --- server role: frontends ------------------------------------------------------------------------------------------ */
 
 static bool frontend_gone(const struct vhost_user_session *s)
@@ -123,9 +189,9 @@ static void turn_away(struct vhost_user_session *s)
 {
 	int fd;
 
-	log_limited(LOG_LEVEL_WARNING,
-		    "port %s: a frontend is turned away, because this process reached its limit of open files; raise it (LimitNOFILE= of the "
-		    "unit, ulimit -n)", s->port->name);
+	session_log_limited(LOG_LEVEL_WARNING, s, TALK_DOOR,
+			    "a frontend is turned away, because this process reached its limit of open files; raise it (LimitNOFILE= of the "
+			    "unit, ulimit -n)");
 	close_fd(&s->spare_fd);
 	fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 	close_fd(&fd);
@@ -141,16 +207,20 @@ static void on_listen(void *context, int listen_fd, uint32_t events)
 		if (errno == EMFILE || errno == ENFILE)
 			turn_away(s);
 		else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-			log_limited(LOG_LEVEL_WARNING, "port %s: cannot accept on %s: %s", s->port->name, s->socket_path, strerror(errno));
+			session_log_limited(LOG_LEVEL_WARNING, s, TALK_DOOR, "cannot accept on %s: %s", s->socket_path, strerror(errno));
 		return;
 	}
+	/* Nobody stood at the door. */
+	if (s->storm_delay_ms && now_ns() - s->door_opened_ns > STORM_QUIET_NS)
+		socket_calm(s);
 	/* The next one can be here before the loop told of the last one's end. */
 	if (s->fd >= 0 && frontend_gone(s))
 		session_end(s, false, "the frontend disconnected");
 	if (s->fd >= 0) {
-		log_limited(LOG_LEVEL_WARNING, "port %s: a second frontend on %s was turned away; a port serves one guest, give the other its own",
-			    s->port->name, s->socket_path);
+		session_log_limited(LOG_LEVEL_WARNING, s, TALK_DOOR,
+				    "a second frontend on %s was turned away; a port serves one guest, give the other its own", s->socket_path);
 		close(fd);
+		socket_note_futile(s);
 		return;
 	}
 	session_begin(s, fd);
@@ -199,8 +269,9 @@ static void close_server(struct vhost_user_session *s)
 {
 	struct stat st;
 
+	event_source_remove(s->door);
 	event_source_remove(s->listening);
-	s->listening = NULL;
+	s->door = s->listening = NULL;
 	/* Not the file of another process that took the path over. */
 	if (s->listen_fd >= 0 && !lstat(s->socket_path, &st) && st.st_dev == s->listen_device && st.st_ino == s->listen_inode)
 		unlink(s->socket_path);

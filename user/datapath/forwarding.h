@@ -38,6 +38,14 @@ static inline uint64_t forwarding_key(const uint8_t *mac, uint16_t vlan)
 /* Return: port id, FORWARDING_HOST or FORWARDING_NONE. */
 int32_t forwarding_lookup(const struct forwarding *table, uint64_t key);
 
+/* 01:80:c2:00:00:00 to :0f: for the next device on the link only (PAUSE, spanning tree, LLDP); a bridge forwards none (IEEE 802.1Q 8.6.3). */
+static inline bool mac_is_link_local(const uint8_t *mac)
+{
+	static const uint8_t prefix[5] = {0x01, 0x80, 0xc2, 0x00, 0x00};
+
+	return !memcmp(mac, prefix, sizeof(prefix)) && mac[5] < 0x10;
+}
+
 static inline bool mac_is_multicast(const uint8_t *mac)
 {
 	return mac[0] & 1;

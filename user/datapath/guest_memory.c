@@ -4,12 +4,12 @@
  *
  * A guest_memory is an array of regions sorted by guest address. A region points into a guest_mapping: one mmap() of
  * one file, reference counted, so that a table made from another shares what stays. Reference counts are plain: only
- * the control thread makes and frees tables.
+ * the control thread makes and frees tables; a mapping that nobody refers to any longer belongs to its reaper.
  *
  * The file belongs to the other side. It can be cut short while workers copy, and the access then raises SIGBUS. A
  * signal handler gets no context, therefore the mapped ranges stand in one process-wide array, guard.slots. It is the
  * one mutable global of this file:
- *   - control claims and frees slots; a slot with start == 0 is free;
+ *   - control claims slots, and whoever unmaps (control or a reaper) frees them; a slot with start == 0 is free;
  *   - the handler, on any thread, only reads slots and sets ->faulted. The thread that it interrupts uses the
  *     mapping, so by the grace period rule (design section 4) the slot that it looks for cannot go away meanwhile.
  *     Other slots can: start is therefore read twice around the rest, and a slot that changed is passed over.
@@ -19,25 +19,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/util.h"
 
-#define GUARD_SLOTS                                                                                                    \
-	(256 * GUEST_REGIONS_MAX) /* ports of one daemon x regions of one guest; untouched pages cost nothing */
+/* Ports of one daemon x regions of one guest, in use, on their way in and on their way out. Untouched pages cost nothing. */
+#define GUARD_SLOTS (256 * 3 * GUEST_REGIONS_MAX)
+#define UNMAP_AT_ONCE (16ull << 20)	      /* others wait for the address space meanwhile */
 #define BLOCK_SIZE_MAX (16ull << 30)	      /* the largest huge page there is */
-
-#ifndef FUSE_SUPER_MAGIC
-#define FUSE_SUPER_MAGIC 0x65735546
-#endif
 
 struct guard_slot {
 	_Atomic uintptr_t start; /* 0 = free */
@@ -56,7 +51,9 @@ static struct {
 struct guest_mapping {
 	void *start;
 	size_t length;
+	size_t block; /* unmapped in multiples of this */
 	struct guard_slot *slot;
+	struct reaper *reaper;
 	unsigned references;
 };
 
@@ -148,7 +145,7 @@ static struct guard_slot *guard_claim(const void *start, size_t length, size_t b
 	unsigned used = atomic_load_explicit(&guard.used, memory_order_relaxed);
 	unsigned i = 0;
 
-	while (i < used && atomic_load_explicit(&guard.slots[i].start, memory_order_relaxed))
+	while (i < used && atomic_load_explicit(&guard.slots[i].start, memory_order_acquire))
 		i++;
 	if (i == GUARD_SLOTS)
 		return NULL;
@@ -163,13 +160,25 @@ static struct guard_slot *guard_claim(const void *start, size_t length, size_t b
 
 /* --- mappings ----------------------------------------------------------------------------------------------------- */
 
+/*
+ * Piece by piece from the front: munmap() keeps others from changing the address space. The slot goes first, since nobody
+ * touches the mapping any longer, and what is mapped here next must not be found under two slots.
+ */
+static void mapping_unmap(void *argument)
+{
+	struct guest_mapping *mapping = argument;
+	const size_t step = mapping->block > UNMAP_AT_ONCE ? mapping->block : UNMAP_AT_ONCE;
+
+	atomic_store_explicit(&mapping->slot->start, 0, memory_order_release);
+	for (size_t done = 0; done < mapping->length; done += step)
+		munmap((uint8_t *)mapping->start + done, mapping->length - done < step ? mapping->length - done : step);
+	free(mapping);
+}
+
 static void mapping_put(struct guest_mapping *mapping)
 {
-	if (--mapping->references)
-		return;
-	atomic_store_explicit(&mapping->slot->start, 0, memory_order_release);
-	munmap(mapping->start, mapping->length);
-	free(mapping);
+	if (!--mapping->references)
+		reaper_do(mapping->reaper, mapping_unmap, mapping);
 }
 
 /* What has to divide offset and length of an mmap() of this file: hugetlbfs reports its page size as block size. */
@@ -182,30 +191,25 @@ static uint64_t mapping_block(const struct stat *file)
 }
 
 #define REMEDY_SHARE                                                                                                   \
-	"give the guest a shared memory file (QEMU: -object memory-backend-memfd,share=on,... with -numa "             \
-	"node,memdev=...)"
+	"give the guest shared memory (QEMU: -object memory-backend-memfd,share=on,... or memory-backend-file,share=on,... "    \
+	"in /dev/shm or on hugetlbfs, with -numa node,memdev=...)"
 
+/*
+ * Only memory of this kernel will do: the pages of any other file come from a process or a server of somebody's choice,
+ * and whoever touches them, or asks that file anything, waits for it. Seals are known for memfds, tmpfs and hugetlbfs,
+ * and asking for them asks no other file system.
+ */
 static int mapping_check_file(const struct guest_region_setup *setup, int fd, unsigned index, struct stat *file,
 			      struct error *error)
 {
-	struct statfs system;
-
-	if (fstat(fd, file) < 0 || fstatfs(fd, &system) < 0)
+	if (fcntl(fd, F_GET_SEALS) < 0)
+		return error_set(error, -EINVAL,
+				 "guest memory region %u: its file is no memfd and lies neither on tmpfs nor on hugetlbfs; whoever "
+				 "uses it could be made to wait; " REMEDY_SHARE, index);
+	if (fstat(fd, file) < 0)
 		return error_set(error, -errno,
 				 "guest memory region %u: cannot read the size of its file: %s; " REMEDY_SHARE, index,
 				 strerror(errno));
-	if (!S_ISREG(file->st_mode))
-		return error_set(error, -EINVAL,
-				 "guest memory region %u: its descriptor is not a memory file; " REMEDY_SHARE, index);
-	/*
-	 * A page of such a file comes from a process of somebody's choice: whoever touches it waits for that process.
-	 */
-	if ((uint64_t)system.f_type == FUSE_SUPER_MAGIC)
-		return error_set(
-			error, -EINVAL,
-			"guest memory region %u: its file lies on a FUSE file system, which can stall a worker; "
-			"use memory-backend-memfd, or memory-backend-file on tmpfs or hugetlbfs",
-			index);
 	if ((uint64_t)file->st_size < setup->file_offset + setup->size)
 		return error_set(error, -EINVAL,
 				 "guest memory region %u: offset 0x%" PRIx64 " + size 0x%" PRIx64
@@ -242,6 +246,8 @@ static struct guest_mapping *mapping_create(const struct guest_region_setup *set
 		goto free_mapping;
 	}
 	mapping->length = length;
+	mapping->block = block;
+	mapping->reaper = setup->reaper;
 	mapping->references = 1;
 	mapping->slot = guard_claim(mapping->start, length, block);
 	if (!mapping->slot) {

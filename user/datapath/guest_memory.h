@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/reaper.h"
 
 /* Regions of one guest: SET_MEM_TABLE carries 8; CONFIGURE_MEM_SLOTS lets a frontend add one by one (GET_MAX_MEM_SLOTS). */
 #define GUEST_REGIONS_MAX 64
@@ -25,6 +26,7 @@ struct guest_region_setup {
 	uint64_t size;
 	uint64_t user_address; /* in the frontend's address space; ring addresses are given in it */
 	uint64_t file_offset;
+	struct reaper *reaper; /* unmaps it when nobody uses it any longer; NULL = whoever frees the last table does */
 };
 
 struct guest_mapping; /* reference counted mmap of one region's file */
@@ -48,8 +50,9 @@ struct guest_memory {
  * @fds: one per region; not consumed: the caller closes them
  *
  * Refuses: no region, too many, zero size, sums that wrap, overlap of guest or of user addresses, an offset or size beyond the
- * file (fstat; a descriptor that cannot be mapped shared: `memory-backend-ram without share=on` and the like), all
- * with an error that names the region and the remedy.
+ * file (fstat; a descriptor that cannot be mapped shared: `memory-backend-ram without share=on` and the like), files whose
+ * pages do not come from this kernel's own memory, all with an error that names the region and the remedy. No file system
+ * of a stranger is asked: that could take for ever.
  * Return: object, or NULL with *error filled.
  */
 struct guest_memory *guest_memory_create(const struct guest_region_setup *setup, const int *fds, unsigned count,
@@ -63,6 +66,7 @@ struct guest_memory *guest_memory_with(const struct guest_memory *old, const str
 struct guest_memory *guest_memory_without(const struct guest_memory *old, const struct guest_region_setup *setup,
 					  struct error *error);
 
+/* After the grace period. Returns at once where regions have a reaper: freeing a guest's memory takes a second a gigabyte. */
 void guest_memory_free(struct guest_memory *memory);
 
 /* Whole range inside one region (or NULL). By guest-physical address; by frontend address. Wrap-safe. */

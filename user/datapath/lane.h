@@ -93,6 +93,11 @@ void lane_port_destroy(struct lane_port *port); /* gives all frames back */
 unsigned lane_receive(struct lane_port *port, struct lane *lane, struct frame_burst *burst, unsigned max);
 void lane_release(struct lane_port *port, struct lane *lane, struct frame_burst *burst);
 
+/* Pieces that ever arrived on the lane, and that were taken: the lane has been drained of all that stood there at a moment once taken has come
+ * as far as arrived was then. Any thread; the lane's worker only for exactness. */
+uint64_t lane_arrived(const struct lane *lane);
+uint64_t lane_taken(const struct lane *lane);
+
 /* Without taking them; cheap. */
 bool lane_pending(const struct lane *lane);
 

@@ -197,6 +197,16 @@ const struct lane_counters *lane_counters_of(const struct lane *lane)
 	return &lane->counters;
 }
 
+uint64_t lane_arrived(const struct lane *lane)
+{
+	return lane->chunks_taken + lane_ring_available(&lane->rx);
+}
+
+uint64_t lane_taken(const struct lane *lane)
+{
+	return lane->chunks_taken;
+}
+
 struct lane_port *lane_port_create(struct lane_device *device, unsigned worker, struct error *error)
 {
 	struct lane_port *port = zalloc_aligned(sizeof(*port));

@@ -36,6 +36,7 @@ struct queue_pair {
 	/* Written by control at any time, read by workers. */
 	_Atomic uint32_t busy_poll_us; /* 0 = never, BUSY_POLL_ALWAYS */
 	_Atomic int worker;	       /* whose share it is in, -1 = nobody's */
+	_Atomic bool unwatched;	       /* its kick descriptor could not be watched: looked at by time */
 
 	/* Written by workers, read by control. */
 	_Atomic bool fault_reported;
@@ -44,6 +45,7 @@ struct queue_pair {
 	/* The owner's memory of the last source address it judged; valid within that plan only. */
 	uint64_t last_source;
 	uint64_t last_source_generation;
+	uint8_t burst_shift; /* the owner's: FRAME_BURST >> burst_shift frames are taken at a time */
 
 	struct ring from_guest;
 	ck_spinlock_t to_guest_lock CACHE_ALIGNED;

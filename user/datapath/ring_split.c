@@ -183,37 +183,42 @@ static bool call_wanted(struct ring *ring)
 	return !valid || vring_need_event(__atomic_load_n(&ring->avail->ring[ring->size], __ATOMIC_RELAXED), now, old);
 }
 
-/*
- * An eventfd's counter that is full blocks its writer, and any descriptor may be another kind than it should. The
- * worker's watchdog sees ->calling stand and interrupts us: nothing but a call that blocked can be interrupted.
- */
-static void call_write(struct ring *ring, int fd)
-{
-	uint64_t one = 1;
-	ssize_t rc;
-
-	atomic_store_explicit(&ring->calling, 1, memory_order_release);
-	rc = write(fd, &one, sizeof(one));
-	atomic_store_explicit(&ring->calling, 0, memory_order_release);
-	if (unlikely(rc < 0 && errno == EINTR))
-		ring_fail(ring, RING_FAULT_CALL_BLOCKED);
-	ring_count(&ring->counters.calls_sent, 1);
-}
-
-void ring_call(struct ring *ring)
+int ring_call_due(struct ring *ring)
 {
 	int fd;
 
 	if (!ring->running || ring->used_signalled == ring->used_published)
-		return;
+		return -1;
 	full_barrier();
 	if (!call_wanted(ring)) {
 		ring_count(&ring->counters.calls_suppressed, 1);
-		return;
+		return -1;
 	}
 	fd = atomic_load_explicit(&ring->call_fd, memory_order_acquire);
-	if (fd >= 0 && likely(atomic_load_explicit(&ring->fault, memory_order_relaxed) != RING_FAULT_CALL_BLOCKED))
-		call_write(ring, fd);
+	if (fd < 0 || unlikely(atomic_load_explicit(&ring->fault, memory_order_relaxed) == RING_FAULT_CALL_BLOCKED))
+		return -1;
+	ring_count(&ring->counters.calls_sent, 1);
+	return fd;
+}
+
+/*
+ * An eventfd's counter that is full blocks its writer if the frontend cleared O_NONBLOCK behind our back. The watchdog
+ * sees the worker stand still and interrupts it: nothing but a call that blocked can be interrupted.
+ */
+void ring_call_write(struct ring *ring, int fd)
+{
+	const uint64_t one = 1;
+
+	if (unlikely(write(fd, &one, sizeof(one)) < 0 && errno == EINTR))
+		ring_fail(ring, RING_FAULT_CALL_BLOCKED);
+}
+
+void ring_call(struct ring *ring)
+{
+	const int fd = ring_call_due(ring);
+
+	if (fd >= 0)
+		ring_call_write(ring, fd);
 }
 
 void ring_call_always(struct ring *ring)
@@ -222,7 +227,7 @@ void ring_call_always(struct ring *ring)
 
 	/* Not writable: its counter is full, so the guest has a call to see already. */
 	if (call.fd >= 0 && poll(&call, 1, 0) == 1 && (call.revents & POLLOUT))
-		call_write(ring, call.fd);
+		ring_call_write(ring, call.fd);
 }
 
 bool ring_arm(struct ring *ring)

@@ -102,7 +102,6 @@ struct ring {
 
 	_Atomic int call_fd; /* -1 = none: the guest polls. Swapped by control; the old one is closed after a grace period */
 	_Atomic int fault;   /* enum ring_fault; set by the ring's user, read by control */
-	_Atomic uint32_t calling; /* 1 while a call is being written: control unblocks a stuck one (see worker.h) */
 	struct ring_counters counters;
 	struct ring_slot ahead[RING_AHEAD];
 } CACHE_ALIGNED;
@@ -155,8 +154,14 @@ void ring_put_done(struct ring *ring);
 
 /* --- notifications ----------------------------------------------------------------------------------------------- */
 
-/* Calls the guest if it wants to know of what was published since the last call (event index: 2.7.10). */
+/*
+ * Calls the guest if it wants to know of what was published since the last call (event index: 2.7.10). In two steps for a ring that several
+ * workers fill: the decision, under the lock (return: descriptor to write, -1 = none), and the write, which may stand for as long as
+ * the watchdog lets it, without.
+ */
 void ring_call(struct ring *ring);
+int ring_call_due(struct ring *ring);
+void ring_call_write(struct ring *ring, int fd);
 
 /* Calls whatever the guest says: after a new call descriptor, so that no wake-up is lost in the change. */
 void ring_call_always(struct ring *ring);

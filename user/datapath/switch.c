@@ -351,7 +351,10 @@ static void route_from_guest(struct sorting *s, struct queue_pair *pair, struct 
 	if (port->queue_pairs > 1)
 		steer_answers(pair, frame);
 	if (mac_is_multicast(frame->head)) {
-		add_to_group(s, TO_ALL, NULL, NULL, frame);
+		if (unlikely(mac_is_link_local(frame->head)))
+			counter_add(counters, PORT_DROP_FROM_GUEST_LINK_LOCAL, 1);
+		else
+			add_to_group(s, TO_ALL, NULL, NULL, frame);
 		return;
 	}
 	to = look_up(s, frame->head, vlan);

@@ -45,10 +45,16 @@
 #define LEARN_PER_PORT 32	     /* learn requests of one port in LEARN_WINDOW_NS */
 #define LEARN_WINDOW_NS 100000000ull
 #define POLLED_SLEEP_MS 1	     /* longest sleep with something that nobody will wake us for */
+#define ZERO_COPY_SLEEP_MS 100
 #define UNSTICK_SIGNAL SIGUSR2
 #define WINDOW_FIRST_NS 10000	     /* from 0, the first step up */
 #define STANDING_NS 10000	     /* a round that took longer kept the others' work standing */
 #define STANDING_TELL_NS 10000000ull /* how often control is told of it */
+#define SETTLE_NS 100000	     /* how often devices are settled by a worker that never sleeps */
+/* A ring whose burst takes longer gets fewer frames at a time: what they cost (chains, segmentation) is its guest's choice. */
+#define BURST_LONG_NS 100000
+#define BURST_SHORT_NS 50000
+#define JOIN_STEP_NS 10000000	     /* how often a worker that does not end is interrupted */
 
 enum watched { WATCHED_CONTROL, WATCHED_LANE, WATCHED_KICK };
 
@@ -57,6 +63,7 @@ CK_RING_PROTOTYPE(learn, learn_request)
 struct device_end {
 	struct worker_device of;
 	struct lane_port *port;
+	uint64_t drain_to[VL_DEVICE_QUEUES_MAX]; /* what had arrived on each lane when control asked to drain */
 };
 
 struct worker {
@@ -88,7 +95,7 @@ struct worker {
 	ck_ring_t learn_ring;
 	struct learn_request learn_buffer[LEARN_RING];
 
-	/* Control's own. */
+	/* The watchdog's own. */
 	uint64_t watchdog_rounds;
 
 	/* The worker's own. */
@@ -96,8 +103,10 @@ struct worker {
 	uint64_t generation;
 	uint64_t round_start_ns, last_work_ns;
 	uint64_t window_ns, window_bound_ns; /* how long it polls now, and at most */
-	uint64_t standing_told_ns;
+	uint64_t standing_told_ns, settled_ns;
 	uint32_t busy_pairs; /* with work in this round */
+	uint32_t drain_noted; /* the request that drain_to[] is of */
+	uint64_t start_ns, start_cycles, burst_long_cycles, burst_short_cycles; /* cycles are 0 until the clock is measured */
 	bool from_lane; /* the burst in hand came up a lane */
 	uint32_t dirty_count;
 	struct queue_pair *dirty[DIRTY_MAX];
@@ -138,10 +147,13 @@ static void flush_dirty(struct worker *w)
 {
 	for (uint32_t i = 0; i < w->dirty_count; i++) {
 		struct queue_pair *pair = w->dirty[i];
+		int call_fd;
 
 		burst_lock(&pair->to_guest_lock);
-		ring_call(&pair->to_guest);
+		call_fd = ring_call_due(&pair->to_guest);
 		burst_unlock(&pair->to_guest_lock);
+		if (call_fd >= 0)
+			ring_call_write(&pair->to_guest, call_fd);
 		if (unlikely(atomic_load_explicit(&pair->to_guest.fault, memory_order_relaxed)))
 			report_fault(w, pair);
 	}
@@ -156,6 +168,12 @@ static void mark_dirty(struct worker *w, struct queue_pair *pair)
 	if (w->dirty_count == DIRTY_MAX)
 		flush_dirty(w);
 	w->dirty[w->dirty_count++] = pair;
+}
+
+/* Time spent on a pair; lanes' workers charge pairs of others too. */
+static void charge(struct queue_pair *pair, uint64_t cycles)
+{
+	atomic_fetch_add_explicit(&pair->busy_cycles, cycles, memory_order_relaxed);
 }
 
 /* What came of a group of frames that were put into one ring. */
@@ -257,6 +275,7 @@ static unsigned output_to_guest(void *context, const struct port_view *view, str
 	struct worker *w = context;
 	struct ring *ring = &pair->to_guest;
 	struct put_result result = {0};
+	const uint64_t start = w->from_lane ? cycles_now() : 0;
 	bool more = true;
 	unsigned i;
 
@@ -276,6 +295,10 @@ static unsigned output_to_guest(void *context, const struct port_view *view, str
 
 	result.faulted += frame_count - i; /* only a fault ends the group early */
 	count_put(w, view, pair, &result);
+	if (w->from_lane) {
+		w->busy_pairs++;
+		charge(pair, cycles_now() - start);
+	}
 	return result.delivered;
 }
 
@@ -382,15 +405,27 @@ static unsigned poll_lanes(struct worker *w)
 	return frames;
 }
 
+/* Bursts that take long get shorter, so that a guest cannot keep its neighbours waiting by what its frames cost. */
+static void adapt_burst(struct worker *w, struct queue_pair *pair, uint64_t cycles)
+{
+	if (!w->burst_long_cycles)
+		return;
+	if (unlikely(cycles > w->burst_long_cycles))
+		pair->burst_shift = pair->burst_shift < 6 ? pair->burst_shift + 1 : 6;
+	else if (pair->burst_shift && cycles < w->burst_short_cycles)
+		pair->burst_shift--;
+}
+
 static unsigned poll_ring(struct worker *w, struct queue_pair *pair)
 {
 	struct ring *ring = &pair->from_guest;
 	const uint64_t start = cycles_now();
 	unsigned frames;
 
+	_Static_assert(FRAME_BURST >> 6 == 1, "the shortest burst is one frame");
 	if (ring->notifications_armed)
 		ring_disarm(ring);
-	frames = ring_take(ring, &w->burst, FRAME_BURST);
+	frames = ring_take(ring, &w->burst, FRAME_BURST >> pair->burst_shift);
 	if (frames)
 		switch_from_guest(w->plan, pair, w->index, &w->burst, &w->output);
 	if (ring->used_next != ring->used_published) {
@@ -400,10 +435,11 @@ static unsigned poll_ring(struct worker *w, struct queue_pair *pair)
 	if (unlikely(atomic_load_explicit(&ring->fault, memory_order_relaxed)))
 		report_fault(w, pair);
 	if (frames) {
+		const uint64_t cycles = cycles_now() - start;
+
 		w->busy_pairs++;
-		atomic_store_explicit(&pair->busy_cycles,
-				      atomic_load_explicit(&pair->busy_cycles, memory_order_relaxed) + (cycles_now() - start),
-				      memory_order_relaxed);
+		charge(pair, cycles);
+		adapt_burst(w, pair, cycles);
 	}
 	return frames;
 }
@@ -413,7 +449,6 @@ static unsigned poll_rings(struct worker *w)
 	const struct plan_share *share = &w->plan->shares[w->index];
 	unsigned frames = 0;
 
-	w->busy_pairs = 0;
 	for (uint32_t i = 0; i < share->pair_count; i++)
 		frames += poll_ring(w, share->pairs[i]);
 	count(w, WORKER_POLLS, share->pair_count);
@@ -427,21 +462,59 @@ static void flush_devices(struct worker *w)
 		lane_flush(w->devices[d].port);
 }
 
+static void note_arrivals(struct worker *w)
+{
+	for (unsigned d = 0; d < w->device_count; d++)
+		for (unsigned q = 0; q < lane_device_queues(w->devices[d].of.device); q++)
+			w->devices[d].drain_to[q] = lane_arrived(lane_of(w->devices[d].of.device, q, w->index));
+}
+
+static bool arrivals_taken(const struct worker *w)
+{
+	for (unsigned d = 0; d < w->device_count; d++)
+		for (unsigned q = 0; q < lane_device_queues(w->devices[d].of.device); q++)
+			if (lane_taken(lane_of(w->devices[d].of.device, q, w->index)) < w->devices[d].drain_to[q])
+				return false;
+	return true;
+}
+
+/* Control wants to know when all that stood on the lanes at its request has been delivered. */
+static void serve_drain(struct worker *w)
+{
+	const uint32_t wanted = atomic_load(&w->drain_wanted);
+
+	if (likely(wanted == atomic_load_explicit(&w->drain_seen, memory_order_relaxed)))
+		return;
+	if (w->drain_noted != wanted) {
+		note_arrivals(w);
+		w->drain_noted = wanted;
+	}
+	if (arrivals_taken(w))
+		atomic_store(&w->drain_seen, wanted);
+}
+
+static void settle_devices(struct worker *w)
+{
+	for (unsigned d = 0; d < w->device_count; d++)
+		lane_settle(w->devices[d].port);
+	w->settled_ns = w->round_start_ns;
+}
+
 static unsigned serve_round(struct worker *w)
 {
-	const uint32_t drain = atomic_load(&w->drain_wanted);
-	unsigned from_lanes = 0, frames;
+	unsigned frames = 0;
 
-	if (!atomic_load_explicit(&w->hold_lanes, memory_order_acquire)) {
-		from_lanes = poll_lanes(w);
-		if (!from_lanes)
-			atomic_store(&w->drain_seen, drain);
-	}
-	frames = from_lanes + poll_rings(w);
+	w->busy_pairs = 0;
+	serve_drain(w);
+	if (!atomic_load_explicit(&w->hold_lanes, memory_order_acquire))
+		frames = poll_lanes(w);
+	frames += poll_rings(w);
 	if (frames) {
 		flush_dirty(w);
 		flush_devices(w);
 		count(w, WORKER_HITS, 1);
+	} else if (w->round_start_ns - w->settled_ns > SETTLE_NS) {
+		settle_devices(w);
 	}
 	return frames;
 }
@@ -492,7 +565,7 @@ static bool may_sleep(struct worker *w, int *timeout_ms)
 
 	*timeout_ms = -1;
 	for (uint32_t i = 0; i < share->pair_count; i++) {
-		if (share->pairs[i]->from_guest_kick_fd < 0)
+		if (share->pairs[i]->from_guest_kick_fd < 0 || atomic_load_explicit(&share->pairs[i]->unwatched, memory_order_relaxed))
 			*timeout_ms = POLLED_SLEEP_MS;
 		if (ring_arm(&share->pairs[i]->from_guest))
 			return false;
@@ -503,6 +576,9 @@ static bool may_sleep(struct worker *w, int *timeout_ms)
 		lane_settle(end->port);
 		if (end->port->tx_pending)
 			*timeout_ms = POLLED_SLEEP_MS;
+		/* A driver checks its rings before it asks to be woken: the wish may come after our look. */
+		else if (lane_device_mode(end->of.device) == LANE_MODE_ZERO_COPY && *timeout_ms < 0)
+			*timeout_ms = ZERO_COPY_SLEEP_MS;
 		for (unsigned q = 0; q < lane_device_queues(end->of.device); q++)
 			if (lane_pending(lane_of(end->of.device, q, w->index)))
 				return false;
@@ -580,9 +656,21 @@ static void account_round(struct worker *w, bool worked)
 	w->round_start_ns = now;
 }
 
+/* How fast the cheap clock runs, once a millisecond of it has passed. */
+static void measure_clock(struct worker *w)
+{
+	const uint64_t ns = w->round_start_ns - w->start_ns;
+
+	if (ns < 1000000)
+		return;
+	w->burst_long_cycles = (cycles_now() - w->start_cycles) * (BURST_LONG_NS / 1000) / (ns / 1000);
+	w->burst_short_cycles = w->burst_long_cycles / (BURST_LONG_NS / BURST_SHORT_NS);
+}
+
 static void serve(struct worker *w)
 {
-	w->round_start_ns = w->last_work_ns = now_ns();
+	w->start_ns = w->round_start_ns = w->last_work_ns = now_ns();
+	w->start_cycles = cycles_now();
 	while (!atomic_load_explicit(&w->stopping, memory_order_relaxed)) {
 		bool worked;
 
@@ -593,6 +681,8 @@ static void serve(struct worker *w)
 		}
 		worked = serve_round(w) != 0;
 		account_round(w, worked);
+		if (unlikely(!w->burst_long_cycles))
+			measure_clock(w);
 		if (!worked)
 			rest(w);
 		grace_quiescent();
@@ -782,13 +872,31 @@ fail:
 	return NULL;
 }
 
+/* One that is stuck in a guest's call descriptor is interrupted until it comes. */
+static void join(struct worker *w)
+{
+	struct timespec until;
+
+	do {
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += JOIN_STEP_NS;
+		if (until.tv_nsec >= 1000000000) {
+			until.tv_sec++;
+			until.tv_nsec -= 1000000000;
+		}
+		if (!pthread_timedjoin_np(w->thread, NULL, &until))
+			return;
+	} while (!pthread_kill(w->thread, UNSTICK_SIGNAL));
+	pthread_join(w->thread, NULL);
+}
+
 void worker_stop(struct worker *w)
 {
 	if (!w)
 		return;
 	atomic_store(&w->stopping, true);
 	worker_wake(w);
-	pthread_join(w->thread, NULL);
+	join(w);
 	free_worker(w);
 }
 
@@ -890,11 +998,13 @@ bool worker_take_learn(struct worker *w, struct learn_request *request)
 	return CK_RING_DEQUEUE_SPSC(learn, &w->learn_ring, w->learn_buffer, request);
 }
 
-void worker_watchdog(struct worker *w)
+bool worker_watchdog(struct worker *w)
 {
 	const uint64_t rounds = worker_counter(w, WORKER_ROUNDS);
+	const bool asleep = atomic_load(&w->asleep);
 
-	if (rounds == w->watchdog_rounds && !atomic_load(&w->asleep))
+	if (rounds == w->watchdog_rounds && !asleep)
 		pthread_kill(w->thread, UNSTICK_SIGNAL);
 	w->watchdog_rounds = rounds;
+	return !asleep;
 }

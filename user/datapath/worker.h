@@ -88,7 +88,10 @@ struct lane_port *worker_lane_port(const struct worker *worker, unsigned device)
 /* Takes one learn request. Return: false if none waits. */
 bool worker_take_learn(struct worker *worker, struct learn_request *request);
 
-/* Every 100 ms: a worker stuck in a call descriptor's write() is interrupted; the ring then faults (CALL_BLOCKED). */
-void worker_watchdog(struct worker *worker);
+/*
+ * Every few ms, by a thread that waits for no worker (the control thread may be doing just that): a worker stuck in a call descriptor's
+ * write() is interrupted; the ring then faults (CALL_BLOCKED). Return: false if the worker sleeps.
+ */
+bool worker_watchdog(struct worker *worker);
 
 #endif
