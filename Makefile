@@ -140,10 +140,16 @@ install: all
 	install -D -m 644 docs/vhostlane.bash-completion $(COMPLETIONDIR)/vhostlane
 	install -D -m 644 docs/vhostlane.yaml $(EXAMPLEDIR)/vhostlane.yaml
 
+# Directories that install may have made; rmdir leaves those that hold something. What every system has stays.
+UNINSTALL_DIRS = $(LIBDIR)/bpf $(LIBDIR) $(EXAMPLEDIR) $(MANDIR)/man8 $(MANDIR)/man5 $(UNITDIR) $(dir $(UNITDIR)) $(COMPLETIONDIR) \
+	$(dir $(COMPLETIONDIR))
+ifeq ($(filter /usr /usr/local,$(DESTDIR)$(PREFIX)),)
+UNINSTALL_DIRS += $(SBINDIR) $(MANDIR) $(dir $(EXAMPLEDIR)) $(DESTDIR)$(PREFIX)/share $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)
+endif
 uninstall:
-	rm -f $(SBINDIR)/vhostlane $(MANDIR)/man8/vhostlane.8 $(MANDIR)/man5/vhostlane.yaml.5 $(UNITDIR)/vhostlane.service \
+	@rm -f $(SBINDIR)/vhostlane $(MANDIR)/man8/vhostlane.8 $(MANDIR)/man5/vhostlane.yaml.5 $(UNITDIR)/vhostlane.service \
 		$(COMPLETIONDIR)/vhostlane $(EXAMPLEDIR)/vhostlane.yaml $(LIBDIR)/load-with-bpftool.sh $(LIBDIR)/bpf/*.bpf.o
-	-rmdir $(LIBDIR)/bpf $(LIBDIR) $(EXAMPLEDIR) 2>/dev/null
+	@rmdir $(UNINSTALL_DIRS) 2>/dev/null || true
 
 .PHONY: clean
 clean:

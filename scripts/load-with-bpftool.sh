@@ -4,7 +4,10 @@
 # them they let every frame pass to the stack. What is loaded this way outlives the daemon.
 #
 # Usage: load-with-bpftool.sh IFNAME [generic]     generic: XDP in generic mode, for drivers without native XDP
-#        load-with-bpftool.sh --unload IFNAME      undoes it; also clears up after a daemon that crashed
+#        load-with-bpftool.sh --unload IFNAME      undoes it
+#
+# --unload also clears up after a daemon that was killed: programs, pins, its host links (vhl<ifindex>n<node>), the settings of the
+# interface that its lock file has noted, and that file. Sockets that it left are taken over by the next start.
 #
 # The objects are looked for in $VHOSTLANE_BPF_DIR, ../build/bpf and ../lib/vhostlane/bpf beside this script.
 set -eu
@@ -13,6 +16,7 @@ priority=30312 # as TC_HOOK_PRIORITY in user/control/bpf_set.h
 handle=1
 bpffs=/sys/fs/bpf
 root=$bpffs/vhostlane
+locks=/run/vhostlane # as UPLINK_LOCK_DIRECTORY in user/control/uplink_lock.h
 shared_maps="ports queue_affinity flow_steering port_vlans wire_claims counters settings"
 
 fail()
@@ -65,6 +69,65 @@ lock_directory()
 {
 	exec 9<"$directory"
 	flock -n 9 || fail "$ifname: $directory is locked by a running vhostlane; stop it first"
+}
+
+# The same for what the daemon did beside the BPF side. Without the file there is nothing of it.
+lock_record()
+{
+	if [ -f "$record" ]; then
+		exec 8<"$record"
+		flock -n 8 || fail "$ifname: $record is locked by a running vhostlane; stop it first"
+	fi
+}
+
+ifindex() { ip -o link show dev "$ifname" 2>/dev/null | sed 's/^\([0-9]*\):.*/\1/'; }
+
+# Index of the interface that the daemon had: the interface's own, or that of one which is gone.
+recorded_ifindex() { sed -n 's/^ifindex \([0-9][0-9]*\)$/\1/p' "$record" 2>/dev/null; }
+
+remove_host_links()
+{
+	for index in $(ifindex) $(recorded_ifindex); do
+		for link in $(ip -o link show type veth | sed -n "s/^[0-9]*: \(vhl${index}n[0-9]*\)@.*/\1/p"); do
+			ip link del dev "$link" 2>/dev/null || true
+		done
+	done
+}
+
+# Lines "feature NAME BEFORE" and "napi NAME BEFORE", put back in reverse; only on the very device that they are of.
+put_settings_back()
+{
+	[ -n "$(ifindex)" ] && [ "$(ifindex)" = "$(recorded_ifindex)" ] || return 0
+	sed -n '/^feature [a-z0-9-]* [01]$/p; /^napi [a-z_]* [0-9]*$/p' "$record" | tac | while read -r kind name before; do
+		case $kind in
+		feature)
+			state=off
+			[ "$before" = 0 ] || state=on
+			ethtool -K "$ifname" "$name" $state >/dev/null ||
+				echo "load-with-bpftool: $ifname: cannot put $name back to $state; set it with ethtool -K" >&2
+			;;
+		napi)
+			# /sys may belong to another network namespace.
+			if [ "$(cat "/sys/class/net/$ifname/ifindex" 2>/dev/null)" = "$(ifindex)" ]; then
+				echo "$before" > "/sys/class/net/$ifname/$name"
+			else
+				echo "load-with-bpftool: $ifname: $name was $before; write it to /sys/class/net/$ifname/$name in its namespace" >&2
+			fi
+			;;
+		esac
+	done
+}
+
+remove_record()
+{
+	[ ! -f "$record" ] || rm -f "$record"
+	rmdir "$locks" 2>/dev/null || true
+}
+
+# libxdp's directory, if it was not there before vhostlane: that is what the sticky bit says.
+remove_libxdp_directory()
+{
+	[ ! -k $bpffs/xdp ] || rmdir $bpffs/xdp 2>/dev/null || true
 }
 
 remove_filter()
@@ -120,12 +183,21 @@ remove_pins()
 
 unload()
 {
-	[ -d "$directory" ] || fail "$ifname: nothing of vhostlane's is pinned under $root"
-	lock_directory
-	if interface_exists; then
-		detach
+	[ -d "$directory" ] || [ -f "$record" ] || fail "$ifname: nothing of vhostlane's is pinned under $root, and there is no $record"
+	lock_record
+	if [ -d "$directory" ]; then
+		lock_directory
+		if interface_exists; then
+			detach
+		fi
+		remove_pins
+		remove_libxdp_directory
 	fi
-	remove_pins
+	remove_host_links
+	if [ -f "$record" ]; then
+		put_settings_back
+		remove_record
+	fi
 }
 
 undo_load()
@@ -196,4 +268,5 @@ for tool in bpftool tc ip flock; do
 	command -v $tool >/dev/null || fail "$tool: not found; install the packages bpftool, iproute2 and util-linux"
 done
 directory=$root/$(echo "$ifname" | tr . :) # bpffs knows no dots
+record=$locks/$ifname.lock
 $command

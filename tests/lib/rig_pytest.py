@@ -38,5 +38,5 @@ def pytest_runtest_makereport(item, call):
         for daemon in getattr(owner, "daemons", []):
             if os.path.exists(daemon.log_path):
                 report.sections.append((f"log of {daemon.log_path}", daemon.log()[-6000:]))
-        for guest in getattr(value, "guests", []):
+        for guest in (guest for guest in getattr(value, "guests", []) if hasattr(guest, "logs")):
             report.sections.append((f"console of {guest.name}", guest.logs()))

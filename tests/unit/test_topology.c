@@ -171,6 +171,22 @@ static void finds_the_nearest_node(void **state)
 	}
 }
 
+/* With memory alone, and with CPUs alone; not those in between or beyond. */
+static void tells_which_nodes_there_are(void **state)
+{
+	char text[64];
+
+	put_two_nodes();
+	assert_int_equal(read_root("0-7"), 0);
+	for (int node = -2; node < VL_NODES_MAX + 2; node++)
+		assert_int_equal(topology_has_node(&topology, node), node >= 0 && node <= 2);
+	assert_string_equal(topology_format_nodes(&topology, text, sizeof(text)), "0-2");
+	topology.node_has_memory[2] = false;
+	topology.node_has_memory[40] = true;
+	assert_false(topology_has_node(&topology, 2));
+	assert_string_equal(topology_format_nodes(&topology, text, sizeof(text)), "0-1,40");
+}
+
 /* Node numbers with a hole: the distances of a line belong to the online nodes, in order. */
 static void node_numbers_with_holes(void **state)
 {
@@ -310,6 +326,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		ON_A_TREE(reads_nodes_cores_distances),
 		ON_A_TREE(finds_the_nearest_node),
+		ON_A_TREE(tells_which_nodes_there_are),
 		ON_A_TREE(node_numbers_with_holes),
 		ON_A_TREE(a_kernel_without_numa),
 		ON_A_TREE(refuses_what_is_no_sysfs),

@@ -132,6 +132,24 @@ static void add_column(struct columns *columns, const char *name)
 		columns->names[columns->count++] = name;
 }
 
+/* "Nothing is known", in the ways in which a number, a name or a list says so. Zero is a value: a CPU's number, say. */
+static bool says_nothing(const json_t *value)
+{
+	if (json_is_string(value))
+		return json_string_length(value) == 0 || strcmp(json_string_value(value), "none") == 0;
+	if (json_is_array(value))
+		return json_array_size(value) == 0;
+	return !value || json_is_null(value) || (json_is_integer(value) && json_integer_value(value) == -1);
+}
+
+static bool is_first(const char *const *first, const char *name)
+{
+	for (unsigned i = 0; first && first[i]; i++)
+		if (strcmp(first[i], name) == 0)
+			return true;
+	return false;
+}
+
 static void choose_columns(struct columns *columns, const json_t *rows, const char *const *first)
 {
 	const char *key;
@@ -140,11 +158,11 @@ static void choose_columns(struct columns *columns, const json_t *rows, const ch
 
 	for (unsigned i = 0; first && first[i]; i++)
 		json_array_foreach(rows, index, row)
-			if (json_object_get(row, first[i]))
+			if (!says_nothing(json_object_get(row, first[i])))
 				add_column(columns, first[i]);
 	json_array_foreach(rows, index, row)
 		json_object_foreach(row, key, value)
-			if (is_flat(value) && value_matters(value))
+			if (is_flat(value) && value_matters(value) && !says_nothing(value) && !is_first(first, key))
 				add_column(columns, key);
 }
 

@@ -8,8 +8,9 @@
 
 /**
  * table_print() - an array of objects, one row each
- * @columns: keys that come first, in this order, ends with NULL; those that no row has are left out. Other keys follow as they
- *           come, if any row has a value other than zero, null or "" for them. Nested objects and arrays of objects are left out.
+ * @columns: keys that come first, in this order, ends with NULL; left out where all rows say nothing: null, "", [], -1 or "none".
+ *           Other keys follow as they come, if any row has a value other than these, and other than zero. Nested objects and arrays
+ *           of objects are left out.
  */
 void table_print(FILE *out, const json_t *rows, const char *const *columns, unsigned indent);
 

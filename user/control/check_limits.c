@@ -8,7 +8,7 @@
 
 #include "common/util.h"
 #include "control/check_report.h"
-#include "control/netdev.h"
+#include "control/descriptors.h"
 
 static bool has(unsigned capability)
 {
@@ -60,25 +60,6 @@ static void check_memlock(struct check *check)
 	else
 		check_found(check, check->uplinks_need, "locked memory", "set LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited",
 			    "limit of %llu KiB: frame pools are charged to it", (unsigned long long)limit.rlim_max / 1024);
-}
-
-/* Descriptors that `run` will hold: by port and queue pair (sockets, memory, kick, call and error descriptors), by lane. */
-static unsigned long descriptors_needed(const struct config *config)
-{
-	struct error error;
-	struct netdev_info info;
-	struct cpulist cpus;
-	unsigned long need = 128, workers;
-
-	workers = config_resolve_cpus(config, &cpus, &error) == 0 ? cpulist_count(&cpus) : 1;
-	for (unsigned i = 0; i < config->port_count; i++)
-		need += 16 + 6ul * config->ports[i].queues;
-	for (unsigned i = 0; i < config->uplink_count; i++) {
-		unsigned long queues = netdev_get(config->uplinks[i].ifname, &info, &error) == 0 ? info.rx_queues : 1;
-
-		need += 16 + workers * (queues + min_u32((uint32_t)workers, 16));
-	}
-	return need;
 }
 
 static void check_descriptors(struct check *check)

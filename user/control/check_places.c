@@ -3,17 +3,24 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <linux/if_link.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/util.h"
 #include "control/check_report.h"
 #include "control/netdev.h"
+#include "control/netdev_xdp.h"
+#include "control/topology.h"
 #include "control/uplink_check.h"
+#include "control/uplink_lock.h"
+#include "control/workforce.h"
 
 #define RUN_DIRECTORY "/run/vhostlane"
 
@@ -37,21 +44,21 @@ static unsigned check_cpus(struct check *check)
 
 /* --- uplinks ------------------------------------------------------------------------------------------------------ */
 
-static void program_name(unsigned id, char name[BPF_OBJ_NAME_LEN])
+/* Return: false if this process may not look at it. */
+static bool program_name(unsigned id, char name[BPF_OBJ_NAME_LEN])
 {
 	struct bpf_prog_info info = { 0 };
 	__u32 size = sizeof(info);
 	int fd = bpf_prog_get_fd_by_id(id);
+	bool known = fd >= 0 && bpf_obj_get_info_by_fd(fd, &info, &size) == 0;
 
-	strcpy(name, "?");
-	if (fd < 0)
-		return;
-	if (bpf_obj_get_info_by_fd(fd, &info, &size) == 0)
-		copy_string(name, BPF_OBJ_NAME_LEN, info.name);
-	close(fd);
+	copy_string(name, BPF_OBJ_NAME_LEN, known && info.name[0] ? info.name : "?");
+	if (fd >= 0)
+		close(fd);
+	return known;
 }
 
-/* A foreign program is never replaced: it must be the dispatcher's, or go. */
+/* A foreign program is never replaced: it must be the dispatcher's, or go. What cannot be looked at may be our own. */
 static void check_xdp(struct check *check, const char *what, const struct netdev_info *info)
 {
 	LIBBPF_OPTS(bpf_xdp_query_opts, query);
@@ -63,9 +70,12 @@ static void check_xdp(struct check *check, const char *what, const struct netdev
 	id = query.prog_id ? query.prog_id : query.drv_prog_id ? query.drv_prog_id : query.skb_prog_id ? query.skb_prog_id : query.hw_prog_id;
 	if (!id)
 		return;
-	program_name(id, name);
-	snprintf(remedy, sizeof(remedy), "remove it: ip link set dev %s xdp off", info->ifname);
-	if (strncmp(name, "xdp_steer", 9) == 0)
+	snprintf(remedy, sizeof(remedy), "remove it: ip link set dev %s %s off", info->ifname,
+		 query.attach_mode == XDP_ATTACHED_SKB ? "xdpgeneric" : query.attach_mode == XDP_ATTACHED_HW ? "xdpoffload" : "xdp");
+	if (!program_name(id, name))
+		check_found(check, CHECK_WARN, what, "run the check as root to have it judged",
+			    "carries an XDP program (id %u) that this process may not look at: vhostlane's own, or one that is in the way", id);
+	else if (strncmp(name, "xdp_steer", 9) == 0)
 		check_found(check, CHECK_OK, what, NULL, "carries XDP program %s (id %u), vhostlane's own: `run` takes it over", name, id);
 	else if (strncmp(name, "xdp_dispatcher", 14) == 0)
 		check_found(check, CHECK_OK, what, NULL, "carries libxdp's dispatcher (id %u): `run` joins it", id);
@@ -73,9 +83,35 @@ static void check_xdp(struct check *check, const char *what, const struct netdev
 		check_found(check, CHECK_FAIL, what, remedy, "carries the foreign XDP program %s (id %u)", name, id);
 }
 
-static void check_uplink(struct check *check, const struct config_uplink *uplink, unsigned workers)
+/* What was asked for, against what the driver has. */
+static void check_mode(struct check *check, const char *what, enum lane_mode mode, const struct netdev_info *info)
 {
-	const struct uplink_setup setup = { .config = *uplink, .workers = workers, .nodes = 1 };
+	uint64_t features = 0;
+	const int code = netdev_xdp_features(info->ifindex, &features);
+	const bool native = features & NETDEV_XDP_BASIC;
+
+	if (mode == LANE_MODE_GENERIC || (mode == LANE_MODE_AUTO && uplink_needs_generic(info)))
+		return;
+	if (code && mode == LANE_MODE_ZERO_COPY)
+		check_found(check, CHECK_WARN, what, "start it to see, or set mode: auto",
+			    "mode zero-copy: this kernel does not tell whether the driver has it (Linux 6.3 and newer do)");
+	if (code)
+		return;
+	if (!native && mode == LANE_MODE_AUTO)
+		check_found(check, CHECK_WARN, what, "name a device with native XDP if speed matters (veth: it needs as many receive queues as its "
+			    "peer has transmit queues)", "no native XDP on this device as it is: generic XDP will be used, which is slower");
+	else if (!native)
+		check_found(check, CHECK_FAIL, what, "set mode: generic or auto (veth: give it as many receive queues as its peer has transmit queues)",
+			    "mode %s: no native XDP on this device as it is", lane_mode_names[mode]);
+	else if (mode == LANE_MODE_ZERO_COPY && !(features & NETDEV_XDP_XSK_ZEROCOPY))
+		check_found(check, CHECK_FAIL, what, "set mode: auto or copy", "mode zero-copy: its driver has none");
+}
+
+static void check_uplink(struct check *check, const struct config_uplink *uplink, unsigned cpus)
+{
+	const struct uplink_setup setup = {
+		.config = *uplink, .workers = workforce_slots(check->config, cpus), .cpus = cpus, .nodes = 1,
+	};
 	struct uplink_warnings warnings = { .text = "" };
 	struct error error = { 0 };
 	struct netdev_info info;
@@ -86,10 +122,17 @@ static void check_uplink(struct check *check, const struct config_uplink *uplink
 		check_error(check, CHECK_FAIL, &error);
 		return;
 	}
-	check_found(check, CHECK_OK, what, NULL, "%s, driver %s, %u receive queues, MTU %u, node %d, mode %s", info.kind[0] ? info.kind : "hardware",
-		    info.driver[0] ? info.driver : "?", info.rx_queues, info.mtu, info.node, lane_mode_names[uplink->mode]);
-	check_xdp(check, what, &info);
-	uplink_check_surprises(&info, workers, &warnings);
+	if (uplink_lock_probe(uplink->ifname, &error) < 0)
+		check_error(check, CHECK_FAIL, &error);
+	else
+		check_found(check, CHECK_OK, what, NULL, "%s, driver %s, %u receive queues, MTU %u, node %d, mode %s",
+			    info.kind[0] ? info.kind : "hardware", info.driver[0] ? info.driver : "?", info.rx_queues, info.mtu, info.node,
+			    lane_mode_names[uplink->mode]);
+	check_mode(check, what, uplink->mode, &info);
+	/* What a living daemon put there is not to be taken off. */
+	if (!error.code)
+		check_xdp(check, what, &info);
+	uplink_check_surprises(&info, cpus, &warnings);
 	for (line = strtok_r(warnings.text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
 		error_set(&error, -EINVAL, "%s", line);
 		check_error(check, CHECK_WARN, &error);
@@ -115,6 +158,21 @@ static bool somebody_listens(const char *path)
 	return found;
 }
 
+/* The kernel's own file systems have directories that root may write to, and in which nothing can be made. */
+static bool is_kernel_directory(const char *directory)
+{
+	static const unsigned long kernels_own[] = { PROC_SUPER_MAGIC, SYSFS_MAGIC, DEBUGFS_MAGIC, TRACEFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC,
+						     BPF_FS_MAGIC, HUGETLBFS_MAGIC };
+	struct statfs s;
+
+	if (statfs(directory, &s) != 0)
+		return false;
+	for (unsigned i = 0; i < ARRAY_SIZE(kernels_own); i++)
+		if ((unsigned long)s.f_type == kernels_own[i])
+			return true;
+	return false;
+}
+
 /* Can a socket be made at @path? Return: false if the reason was reported. */
 static bool check_directory(struct check *check, const char *what, const char *path)
 {
@@ -136,6 +194,11 @@ static bool check_directory(struct check *check, const char *what, const char *p
 	}
 	if (!S_ISDIR(s.st_mode)) {
 		check_found(check, CHECK_FAIL, what, "name a path in a directory", "%s is no directory", directory);
+		return false;
+	}
+	if (is_kernel_directory(directory)) {
+		check_found(check, CHECK_FAIL, what, "name a path elsewhere, like " RUN_DIRECTORY "/NAME.sock", "%s belongs to the kernel and takes no sockets",
+			    directory);
 		return false;
 	}
 	if (access(directory, W_OK | X_OK) != 0) {
@@ -168,6 +231,41 @@ static void check_client_port(struct check *check, const char *what, const struc
 			    port->socket);
 }
 
+static bool check_node(struct check *check, const char *what, const struct config_port *port, const struct topology *topology)
+{
+	char nodes[128], remedy[192];
+
+	if (!topology || port->node < 0 || topology_has_node(topology, port->node))
+		return true;
+	snprintf(remedy, sizeof(remedy), "choose among %s, or auto", topology_format_nodes(topology, nodes, sizeof(nodes)));
+	check_found(check, CHECK_FAIL, what, remedy, "node %d: no such NUMA node here", port->node);
+	return false;
+}
+
+static void check_ports(struct check *check)
+{
+	const struct config *config = check->config;
+	struct topology *topology = calloc(1, sizeof(*topology));
+	char what[CONFIG_PORT_NAME_MAX + 16];
+
+	if (topology && topology_read(topology, NULL) < 0) {
+		free(topology);
+		topology = NULL; /* nothing can be said of nodes then */
+	}
+	for (unsigned i = 0; i < config->port_count; i++) {
+		snprintf(what, sizeof(what), "port %s", config->ports[i].name);
+		if (!check_node(check, what, &config->ports[i], topology))
+			continue;
+		if (config->ports[i].role == PORT_ROLE_CLIENT)
+			check_client_port(check, what, &config->ports[i]);
+		else
+			check_server_port(check, what, &config->ports[i]);
+	}
+	free(topology);
+	if (config->port_count == 0)
+		check_found(check, CHECK_WARN, "ports", "add them by --port, under `ports:`, or later by `vhostlane port add`", "none");
+}
+
 static void check_control(struct check *check)
 {
 	const char *path = check->config->control;
@@ -193,21 +291,12 @@ static void check_control(struct check *check)
 void check_places(struct check *check)
 {
 	const struct config *config = check->config;
-	unsigned workers = check_cpus(check);
-	char what[CONFIG_PORT_NAME_MAX + 16];
+	unsigned cpus = check_cpus(check);
 
 	for (unsigned i = 0; i < config->uplink_count; i++)
-		check_uplink(check, &config->uplinks[i], workers);
+		check_uplink(check, &config->uplinks[i], cpus);
 	if (config->uplink_count == 0)
 		check_found(check, CHECK_OK, "uplinks", NULL, "none: a switch between guests");
-	for (unsigned i = 0; i < config->port_count; i++) {
-		snprintf(what, sizeof(what), "port %s", config->ports[i].name);
-		if (config->ports[i].role == PORT_ROLE_CLIENT)
-			check_client_port(check, what, &config->ports[i]);
-		else
-			check_server_port(check, what, &config->ports[i]);
-	}
-	if (config->port_count == 0)
-		check_found(check, CHECK_WARN, "ports", "add them by --port, under `ports:`, or later by `vhostlane port add`", "none");
+	check_ports(check);
 	check_control(check);
 }

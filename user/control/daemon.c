@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "control/descriptors.h"
 #include "control/engine.h"
 #include "control/kick_probe.h"
 #include "control/link_monitor.h"
@@ -86,14 +87,18 @@ static int open_worker_news(struct engine *engine, struct error *error)
 }
 
 /* One descriptor a lane, six a queue pair, and some: the soft limit must not be what ends a busy host's growth. */
-static void raise_limits(void)
+static void raise_limits(const struct config *config)
 {
-	struct rlimit limit;
+	const unsigned long need = descriptors_needed(config);
+	struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
 
 	if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < limit.rlim_max) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);
 	}
+	if (limit.rlim_cur < need)
+		log_warning("open files: the limit is %llu, this configuration takes about %lu: guests may be turned away; raise it (ulimit -n %lu, or "
+			    "LimitNOFILE=%lu in the unit)", (unsigned long long)limit.rlim_cur, need, need, need);
 	/* One arena: workers do not allocate, and more arenas are only memory never given back. */
 	mallopt(M_ARENA_MAX, 1);
 }
@@ -176,7 +181,7 @@ static int start(struct engine *engine, struct error *error)
 {
 	char text[256];
 
-	raise_limits();
+	raise_limits(engine->config);
 	if (workforce_plan(engine, error))
 		return error->code;
 	engine->loop = event_loop_create(error);

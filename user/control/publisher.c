@@ -696,9 +696,11 @@ void publisher_rebalance(struct engine *engine, unsigned moves_max)
 	free(choices);
 }
 
-/* Where workers are not pinned, a CPU stands for the slot that would be pinned there. */
-static int worker_on_cpu(const struct engine *engine, int cpu)
+/* Where workers are not pinned, a CPU stands for the slot that would be pinned there. Of several, @present has precedence. */
+static int worker_on_cpu(const struct engine *engine, int cpu, int present)
 {
+	if (present >= 0 && engine->cpus_of_slots[(unsigned)present % engine->cpu_count] == cpu)
+		return present;
 	for (unsigned i = 0; i < engine->cpu_count; i++)
 		if (engine->cpus_of_slots[i] == cpu)
 			return (int)i;
@@ -708,7 +710,7 @@ static int worker_on_cpu(const struct engine *engine, int cpu)
 int publisher_order(struct engine *engine, struct managed_port *mp, unsigned index, int cpu, struct error *error)
 {
 	struct managed_pair *managed = &mp->pairs[index];
-	const int w = worker_on_cpu(engine, cpu);
+	const int w = worker_on_cpu(engine, cpu, managed->worker);
 	struct move move = {.mp = mp, .index = index, .to = {.worker = w, .reason = PLACEMENT_REASON_PINNED}};
 
 	if (w < 0)
@@ -746,14 +748,7 @@ static void put_back(struct engine *engine, struct managed_port *mp, unsigned in
 	put_affinity(engine, mp, index);
 }
 
-/* The CPU that an edit orders. Its field counts; that of the worker only if the CPU's was left alone. -1 = no such worker. */
-static int ordered_cpu(const struct engine *engine, const struct vl_queue_value *before, const struct vl_queue_value *now)
-{
-	if (now->cpu != before->cpu || now->worker == before->worker)
-		return now->cpu <= INT32_MAX ? (int)now->cpu : INT32_MAX;
-	return now->worker < engine->worker_count ? engine->cpus_of_slots[now->worker % engine->cpu_count] : -1;
-}
-
+/* An edit's cpu is the order, be it the present one; whatever else was written, the engine knows better. */
 static void read_affinity_of(struct engine *engine, struct managed_port *mp, unsigned index)
 {
 	struct managed_pair *managed = &mp->pairs[index];
@@ -762,7 +757,6 @@ static void read_affinity_of(struct engine *engine, struct managed_port *mp, uns
 	struct vl_queue_value found;
 	struct error error;
 	char text[128];
-	int cpu;
 
 	if (!managed->is_published)
 		return;
@@ -773,18 +767,13 @@ static void read_affinity_of(struct engine *engine, struct managed_port *mp, uns
 	}
 	if (!memcmp(&found, &managed->published, sizeof(found)))
 		return;
-	cpu = ordered_cpu(engine, &managed->published, &found);
-	if (cpu < 0) {
-		snprintf(text, sizeof(text), "queue %s/%u was given to worker %u, which does not exist", mp->config.name, index, found.worker);
-		put_back(engine, mp, index, text);
-		return;
-	}
 	managed->is_published = false; /* whatever happens, the entry is written anew */
-	if (publisher_order(engine, mp, index, cpu, &error)) {
+	if (publisher_order(engine, mp, index, found.cpu <= INT32_MAX ? (int)found.cpu : INT32_MAX, &error)) {
 		put_back(engine, mp, index, error.text);
 		return;
 	}
-	log_info("queue %s/%u: %s CPU %d by an edit of queue_affinity", mp->config.name, index, managed->worker == worker ? "held on" : "moved to", cpu);
+	log_info("queue %s/%u: %s CPU %u by an edit of queue_affinity", mp->config.name, index, managed->worker == worker ? "held on" : "moved to",
+		 found.cpu);
 	put_affinity(engine, mp, index);
 }
 

@@ -200,7 +200,7 @@ struct uplink *uplink_open(const struct uplink_setup *setup, struct error *error
 	uplink->lock = uplink_lock_take(ifname, uplink->info.ifindex, error);
 	if (!uplink->lock)
 		goto fail;
-	uplink_check_surprises(&uplink->info, setup->workers, &uplink->warnings);
+	uplink_check_surprises(&uplink->info, setup->cpus ? setup->cpus : setup->workers, &uplink->warnings);
 	if (prepare_device(uplink, error) < 0)
 		goto fail;
 	uplink->bpf = bpf_set_open(ifname, uplink->info.ifindex, error);

@@ -23,6 +23,13 @@ static int node_of_cpu(const struct engine *engine, int cpu)
 	return cpu >= 0 ? engine->topology.cpus[cpu].node : -1;
 }
 
+unsigned workforce_slots(const struct config *config, unsigned cpus)
+{
+	if (!config->threads && config->policy != PLACEMENT_PER_CPU)
+		return max_u32(cpus, SLOTS_OF_THREAD_POLICIES);
+	return max_u32(cpus, config->threads);
+}
+
 int workforce_plan(struct engine *engine, struct error *error)
 {
 	const struct config *config = engine->config;
@@ -39,9 +46,7 @@ int workforce_plan(struct engine *engine, struct error *error)
 			return error_set(error, -E2BIG, "workers.cpus: more than %d CPUs; name fewer with --cpus", VL_WORKERS_MAX);
 		engine->cpus_of_slots[engine->cpu_count++] = cpu;
 	}
-	engine->slot_count = max_u32(engine->cpu_count, config->threads);
-	if (!config->threads && config->policy != PLACEMENT_PER_CPU)
-		engine->slot_count = max_u32(engine->cpu_count, SLOTS_OF_THREAD_POLICIES);
+	engine->slot_count = workforce_slots(config, engine->cpu_count);
 	return 0;
 }
 

@@ -10,6 +10,9 @@
 
 #include "control/engine.h"
 
+/* Worker slots on that many CPUs. */
+unsigned workforce_slots(const struct config *config, unsigned cpus);
+
 /* Reads the machine, chooses the CPUs and how many slots there will be; devices are opened with engine->slot_count lanes a queue. */
 int workforce_plan(struct engine *engine, struct error *error);
 int workforce_start(struct engine *engine, struct error *error);
