@@ -48,6 +48,17 @@ run_group() {
 	for stage in $stages; do report_stage "$stage"; done
 }
 
+# What failed, rather than the noise behind it.
+excerpt() {
+	if grep -q '^=* FAILURES =*$' "$1"; then
+		sed -n '/^=* FAILURES =*$/,$p' "$1" | head -n 60
+		tail -n 1 "$1"
+	else
+		grep -hE '^\[  FAILED  \]|^DIED ' "$1"
+		tail -n 60 "$1"
+	fi
+}
+
 report_stage() {
 	local name=$1 log=$logs/$1.log status seconds verdict=ok
 	read -r status seconds < "$logs/$name.status"
@@ -56,7 +67,7 @@ report_stage() {
 	printf '%-16s %-7s %4d s  %4d tests\n' "$name" "$verdict" "$seconds" "$stage_tests"
 	if [ "$status" -ne 0 ]; then
 		failures+=("$name")
-		tail -n 60 "$log" | sed 's/^/    | /'
+		excerpt "$log" | sed 's/^/    | /'
 	fi
 	# A skip names its reason: pytest's -rs does; cmocka's tests print a line `skipped: REASON` first.
 	grep -hE '^SKIPPED \[|^skipped: ' "$log" | sort | uniq -c | sed 's/^ *\([0-9]*\) /    \1 x /'
