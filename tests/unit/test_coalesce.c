@@ -111,39 +111,117 @@ static void check_large(const struct frame *frame)
 	assert_int_equal(frame->head_length, o->header_length);
 }
 
+/* Copies piece by piece, as into a ring's buffers. Return: false if a part was found wrong. */
+static bool copy_and_verify(const struct frame *frame)
+{
+	struct frame_checksum c;
+	uint32_t at = 0;
+
+	assert_true(frame_checksum_wanted(frame, true));
+	frame_checksum_start(&c, frame);
+	for (uint32_t i = 0; i <= frame->segment_count; i++) {
+		const uint8_t *from = i ? frame->segments[i - 1].data : frame->head;
+		uint32_t left = i ? frame->segments[i - 1].length : frame->head_length;
+
+		while (left) {
+			uint32_t n = 1 + dice(&seed, 1500);
+
+			n = n < left ? n : left;
+			frame_checksum_copy(&c, got + at, from, n);
+			from += n;
+			at += n;
+			left -= n;
+		}
+	}
+	assert_int_equal(at, frame->length);
+	return frame_checksum_finish(&c);
+}
+
+static uint32_t expect_segments(const struct frame *frame, bool *seen)
+{
+	struct segmenter segmenter;
+	uint32_t count = 0;
+
+	check_large(frame);
+	assert_int_equal(segment_start(&segmenter, frame), SEGMENT_GOOD);
+	while (segment_next(&segmenter, burst)) {
+		for (uint32_t k = 0; k < burst->count; k++)
+			expect_next(burst->list[k], seen);
+		count += burst->count;
+	}
+	return count;
+}
+
+/* Left alone: the very frame, behind all that were left alone before it. */
+static void expect_alone(const struct frame *frame, bool *seen, uint32_t *last_alone)
+{
+	uint32_t k = *last_alone;
+
+	while (k < arrival.count && arrival.list[k] != frame)
+		k++;
+	assert_true(k < arrival.count);
+	*last_alone = k;
+	expect_next(frame, seen);
+}
+
+static void expect_all(const bool *seen)
+{
+	for (uint32_t i = 0; i < arrival.count; i++)
+		assert_true(seen[i]);
+}
+
+/* Checksums verified by whoever copies: in the end the same frames must have arrived. */
+static void check_verified_later(uint32_t kinds)
+{
+	uint32_t count, last_alone = 0, merged = 0;
+	bool seen[FRAME_BURST] = {false};
+
+	for (uint32_t i = 0; i < arrival.count; i++)
+		arrival.list[i]->offload.verified = false;
+	count = coalesce_frames(arrival.list, arrival.count, kinds | COALESCE_VERIFY_LATER, scratch);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct frame *frame = scratch->list[i];
+		struct frame *const *parts;
+		uint32_t part_count;
+
+		if (frame->offload.gso == FRAME_GSO_NONE) {
+			expect_alone(frame, seen, &last_alone);
+			continue;
+		}
+		part_count = coalesce_parts(scratch, frame, &parts);
+		assert_true(part_count >= 2);
+		merged += part_count;
+		if (copy_and_verify(frame)) {
+			assert_int_equal(expect_segments(frame, seen), part_count);
+			continue;
+		}
+		for (uint32_t k = 0; k < part_count; k++)
+			expect_next(parts[k], seen);
+	}
+	expect_all(seen);
+	assert_int_equal(scratch->counters.merged, merged);
+}
+
 /* Return: how many frames came out. */
 static uint32_t coalesce_and_check(uint32_t kinds)
 {
-	const uint32_t count = coalesce_frames(arrival.list, arrival.count, kinds, scratch);
-	uint32_t last_alone = 0, merged = 0, large = 0;
+	uint32_t count, last_alone = 0, merged = 0, large = 0;
 	bool seen[FRAME_BURST] = {false};
 
+	check_verified_later(kinds);
+	count = coalesce_frames(arrival.list, arrival.count, kinds, scratch);
 	for (uint32_t i = 0; i < count; i++) {
 		const struct frame *frame = scratch->list[i];
-		struct segmenter segmenter;
 
 		if (frame->offload.gso == FRAME_GSO_NONE) {
-			/* Left alone: the very frame, behind all that were left alone before it. */
-			uint32_t k = last_alone;
-
-			while (k < arrival.count && arrival.list[k] != frame)
-				k++;
-			assert_true(k < arrival.count);
-			last_alone = k;
-			expect_next(frame, seen);
+			expect_alone(frame, seen, &last_alone);
 			continue;
 		}
-		check_large(frame);
+		assert_null(frame->offload.sums);
 		large++;
-		assert_int_equal(segment_start(&segmenter, frame), SEGMENT_GOOD);
-		while (segment_next(&segmenter, burst)) {
-			for (uint32_t k = 0; k < burst->count; k++)
-				expect_next(burst->list[k], seen);
-			merged += burst->count;
-		}
+		merged += expect_segments(frame, seen);
 	}
-	for (uint32_t i = 0; i < arrival.count; i++)
-		assert_true(seen[i]);
+	expect_all(seen);
 	assert_int_equal(scratch->counters.made, large);
 	assert_int_equal(scratch->counters.merged, merged);
 	return count;
@@ -458,6 +536,48 @@ static void bad_bits(void **state)
 	}
 }
 
+/* The copy tells which large frame holds a wrong part, at any place of it. */
+static void verified_by_the_copy(void **state)
+{
+	for (uint32_t wrong = 0; wrong <= 10; wrong++) {
+		struct packet p = packet_tcp4;
+		struct frame *const *parts;
+
+		p.payload = 10 * 999; /* odd */
+		for (uint32_t i = 0; i < 10; i++) {
+			const struct packet part = packet_part(&p, 999, i);
+			const uint32_t length = packet_make(&part, made, false);
+
+			if (i == wrong)
+				made[packet_places(&part).payload + dice(&seed, 999)] ^= 4;
+			arrive_bytes(length, 1);
+		}
+		assert_int_equal(coalesce_frames(arrival.list, 10, ALL | COALESCE_VERIFY_LATER, scratch), 1);
+		assert_int_equal(copy_and_verify(scratch->list[0]), wrong == 10);
+		assert_int_equal(coalesce_parts(scratch, scratch->list[0], &parts), 10);
+		for (uint32_t i = 0; i < 10; i++)
+			assert_ptr_equal(parts[i], arrival.list[i]);
+		assert_true(coalesce_and_check(ALL) > 1 || wrong == 10);
+		forget();
+	}
+}
+
+/* What the device has verified is not summed again. */
+static void verified_by_the_device(void **state)
+{
+	struct packet p = packet_tcp4;
+
+	p.payload = 5000;
+	arrive_stream(&p, 1000);
+	for (uint32_t i = 0; i < 5; i++)
+		arrival.list[i]->offload.verified = true;
+	assert_int_equal(coalesce_frames(arrival.list, 5, ALL | COALESCE_VERIFY_LATER, scratch), 1);
+	for (uint32_t i = 0; i < scratch->list[0]->segment_count; i++)
+		assert_int_equal(scratch->list[0]->offload.sums[i], 0);
+	assert_true(copy_and_verify(scratch->list[0]));
+	forget();
+}
+
 static void sums_in_unusual_form(void **state)
 {
 	struct packet p = packet_tcp4;
@@ -649,6 +769,8 @@ int main(void)
 		cmocka_unit_test_teardown(what_ends_a_run, forget_all),
 		cmocka_unit_test_teardown(congestion_window_reduced, forget_all),
 		cmocka_unit_test_teardown(bad_bits, forget_all),
+		cmocka_unit_test_teardown(verified_by_the_copy, forget_all),
+		cmocka_unit_test_teardown(verified_by_the_device, forget_all),
 		cmocka_unit_test_teardown(sums_in_unusual_form, forget_all),
 		cmocka_unit_test_teardown(padding_and_open_sums, forget_all),
 		cmocka_unit_test_teardown(only_what_the_receiver_takes, forget_all),

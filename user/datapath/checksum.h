@@ -18,7 +18,8 @@
 
 #include "datapath/bytes.h"
 
-#define CHECKSUM_SHORT 96 /* bytes up to which plain code is faster than the call of vector code */
+#define CHECKSUM_SHORT 96	   /* bytes up to which plain code is faster than the call of vector code */
+#define CHECKSUM_MAX (1u << 18) /* bytes of one call at most: more than any frame */
 
 uint64_t checksum_sum_long(const uint8_t *data, size_t length);
 

@@ -55,19 +55,6 @@ static inline uint8_t *hint_slot(struct coalescing *co, uint64_t hint)
 	return &co->hints[hint >> 58];
 }
 
-static void join(struct coalescing *co, struct run *run, uint8_t number)
-{
-	const struct frame *frame = co->members[number].frame;
-	const uint32_t payload = frame->length - run->layout.payload;
-
-	co->members[run->last].next = number;
-	run->last = number;
-	run->count++;
-	run->length += payload;
-	run->sequence += payload;
-	run->ended = payload < run->size || (run_is_tcp(run) && (frame->head[run->layout.transport + TCP_FLAGS] & TCP_PSH));
-}
-
 /* Of one flow: the parts of the headers that never change within one. */
 static bool same_flow(const struct run *a, const struct run *b)
 {
@@ -95,33 +82,60 @@ static void close_all(struct coalescing *co)
 		co->runs[i].open = false;
 }
 
-/* A frame that no hint led to its run. @tried: a run that it does not continue. */
-static void look_closely(struct coalescing *co, uint8_t number, uint64_t hint, const struct run *tried)
+/*
+ * A frame that cannot belong to any run, seen at a glance: of a protocol that the receiver does not take merged. Tags and
+ * extension headers are looked at closely.
+ */
+static inline bool is_stranger(uint32_t kinds, const uint8_t *head)
 {
-	struct frame *frame = co->members[number].frame;
+	const uint16_t ethertype = load_word(head + 12);
+	uint32_t wanted;
+
+	if (ethertype == htobe16(0x0800)) {
+		const uint8_t protocol = head[ETHERNET_HEADER_LENGTH + 9];
+
+		wanted = protocol == IPPROTO_TCP ? COALESCE_TCP4 : protocol == IPPROTO_UDP ? COALESCE_UDP4 : 0;
+	} else if (ethertype == htobe16(0x86dd)) {
+		const uint8_t next = head[ETHERNET_HEADER_LENGTH + 6];
+
+		wanted = next == IPPROTO_TCP ? COALESCE_TCP6 : next == IPPROTO_UDP ? COALESCE_UDP6 : next == IPPROTO_ICMPV6 ? 0 : kinds;
+	} else {
+		return false;
+	}
+	return !(kinds & wanted);
+}
+
+/* A frame that no hint led to its run. @tried: a run that it does not continue. Return: frames dealt with. */
+static uint32_t look_closely(struct coalescing *co, uint32_t number, uint64_t hint, const struct run *tried)
+{
+	struct frame *frame = co->frames[number];
 	struct run *run = &co->runs[co->run_count], *before;
 
 	/* A run of its own, unless it joins another. */
 	run->frame = frame;
 	run->head = frame->head;
-	run->first = run->last = number;
+	run->first = run->last = (uint8_t)number;
 	run->count = 1;
 	run->open = run->ended = run->fixed_id = run->prepared = false;
+	if (frame->head_length >= HINT_AT + HINT_LENGTH && is_stranger(co->kinds, run->head)) {
+		co->run_count++;
+		return 1;
+	}
 	layout_parse(frame->head, frame->head_length, &run->layout);
 	if (run->layout.level != LAYOUT_TRANSPORT) {
 		if (unlikely(run->layout.flags & LAYOUT_FRAGMENT))
 			close_all(co);
 		co->run_count++;
-		return;
+		return 1;
 	}
 	run->open = run_may_merge(co, run);
 	run->key = flow_key(&run->layout, run->head);
 	before = find_run(co, run);
 	if (before) {
-		if (run->open && before != tried && run_continues(co, before, number)) {
-			join(co, before, number);
-			return;
-		}
+		const uint32_t joined = run->open && before != tried ? run_extend(co, before, number) : 0;
+
+		if (joined)
+			return joined;
 		before->open = false;
 	}
 	if (run->open) {
@@ -131,23 +145,26 @@ static void look_closely(struct coalescing *co, uint8_t number, uint64_t hint, c
 		*hint_slot(co, hint) = (uint8_t)co->run_count;
 	}
 	co->run_count++;
+	return 1;
 }
 
-static void look_at(struct coalescing *co, uint8_t number)
+/* Frame number @number and perhaps some that follow it. Return: how many. */
+static uint32_t look_at(struct coalescing *co, uint32_t number)
 {
-	const struct frame *frame = co->members[number].frame;
+	const struct frame *frame = co->frames[number];
 	const uint64_t hint = likely(frame->head_length >= HINT_AT + HINT_LENGTH) ? hint_of(frame->head) : 0;
 	const uint8_t hinted = *hint_slot(co, hint);
 	struct run *run = NULL;
 
 	if (hinted != RUN_NONE && co->runs[hinted].hint == hint && co->runs[hinted].open) {
+		uint32_t joined;
+
 		run = &co->runs[hinted];
-		if (likely(run_continues(co, run, number))) {
-			join(co, run, number);
-			return;
-		}
+		joined = run_extend(co, run, number);
+		if (likely(joined))
+			return joined;
 	}
-	look_closely(co, number, hint, run);
+	return look_closely(co, number, hint, run);
 }
 
 /* --- what comes out ----------------------------------------------------------------------------------------------- */
@@ -155,7 +172,7 @@ static void look_at(struct coalescing *co, uint8_t number)
 /* Headers of the merged frame: lengths, sums, and what the last segment adds. */
 static void write_head(const struct coalescing *co, const struct run *run, uint8_t *head)
 {
-	const struct frame *last = co->members[run->last].frame;
+	const struct frame *last = co->frames[run->last];
 	const struct layout *layout = &run->layout;
 	const uint32_t total = layout->payload + run->length, length = total - layout->transport;
 	uint8_t *ip = head + layout->network, *transport = head + layout->transport;
@@ -211,11 +228,9 @@ static struct frame *merge(const struct coalescing *co, const struct run *run, u
 	write_head(co, run, head);
 	scratch->parts_of[number].first = (uint8_t)*part;
 	scratch->parts_of[number].count = run->count;
-	for (uint8_t i = run->first; i != RUN_NONE; i = co->members[i].next) {
-		const struct member *member = &co->members[i];
-
-		scratch->parts[(*part)++] = member->frame;
-		*segment += gather_frame(member->frame, layout->payload, member->sum, &scratch->segments[*segment], &scratch->sums[*segment]);
+	for (uint32_t k = 0, i = run->first; k < run->count; k++, i = co->next[i]) {
+		scratch->parts[(*part)++] = co->frames[i];
+		*segment += gather_frame(co->frames[i], layout->payload, co->sums[i], &scratch->segments[*segment], &scratch->sums[*segment]);
 	}
 	*frame = (struct frame){
 		.head = head,
@@ -249,20 +264,15 @@ uint32_t coalesce_frames(struct frame *const *frames, uint32_t count, uint32_t k
 		memcpy(scratch->list, frames, count * sizeof(*frames));
 		return count;
 	}
+	co.frames = frames;
+	co.count = count;
 	co.kinds = kinds;
 	co.run_count = 0;
 	co.scratch = scratch;
 	memset(co.buckets, RUN_NONE, sizeof(co.buckets));
 	memset(co.hints, RUN_NONE, sizeof(co.hints));
-	for (uint32_t i = 0; i < count; i++) {
-		co.members[i].frame = frames[i];
-		co.members[i].next = RUN_NONE;
-		if (i + 4 < count) {
-			__builtin_prefetch(frames[i + 4]->head);
-			__builtin_prefetch(frames[i + 4]->head + CACHE_LINE);
-		}
-		look_at(&co, (uint8_t)i);
-	}
+	for (uint32_t i = 0; i < count;)
+		i += look_at(&co, i);
 	for (uint32_t i = 0; i < co.run_count; i++) {
 		const struct run *run = &co.runs[i];
 

@@ -50,24 +50,32 @@ bool run_may_merge(const struct coalescing *co, struct run *run)
 		return false;
 	if ((transport[TCP_FLAGS] & TCP_CWR) && !(co->kinds & COALESCE_ECN))
 		return false;
-	run->sequence = load_be32(transport + TCP_SEQUENCE) + run->size;
+	run->sequence = load_be32(transport + TCP_SEQUENCE);
 	run->ended = transport[TCP_FLAGS] & TCP_PSH;
 	return true;
 }
 
 /* --- what a run's headers have in common --------------------------------------------------------------------------- */
 
+/* Pieces of 16 bytes that hold the headers. */
+static inline uint32_t vectors(const struct run *run)
+{
+	return (run->layout.payload + 15u) / 16;
+}
+
 static void make_mask(struct run *run)
 {
 	const uint32_t network = run->layout.network, transport = run->layout.transport, length = run->layout.payload;
 
 	memset(run->mask, 0xff, length);
+	memset(run->mask + length, 0, vectors(run) * 16 - length);
 	memset(run->mask + run->length_at, 0, 2);
 	if (run->layout.family == 4) {
 		memset(run->mask + network + IPV4_IDENTIFICATION, 0, 2);
 		memset(run->mask + network + IPV4_CHECKSUM, 0, 2);
 	}
 	memcpy(run->same, run->head, length);
+	memset(run->same + length, 0, vectors(run) * 16 - length);
 	if (run_is_tcp(run)) {
 		memset(run->mask + transport + TCP_SEQUENCE, 0, 4);
 		memset(run->mask + transport + TCP_CHECKSUM, 0, 2);
@@ -136,89 +144,121 @@ static inline bool ipv4_sum_good(const struct run *run, const uint8_t *ip)
 	return load_word(ip + IPV4_CHECKSUM) == right;
 }
 
-/* Are they right, as far as they are verified here? Else the member's sum says what is to be done later. */
-static inline bool sums_good(struct coalescing *co, const struct run *run, struct member *member)
+/* Right as far as it is verified here? Else @later says what is to be done later. */
+static inline bool transport_sum_good(struct coalescing *co, const struct run *run, struct frame *frame, uint32_t *later)
 {
-	struct frame *frame = member->frame;
 	uint32_t sum;
 
-	member->sum = 0;
-	if (run->layout.family == 4 && unlikely(!ipv4_sum_good(run, frame->head + run->layout.network))) {
-		co->scratch->counters.bad_sums++;
-		return false;
-	}
+	*later = 0;
 	if (frame->offload.verified)
 		return true;
 	sum = sum_of_headers(run, frame);
 	if (co->kinds & COALESCE_VERIFY_LATER) {
-		member->sum = FRAME_SUM_CHECK | sum;
+		*later = FRAME_SUM_CHECK | sum;
 		return true;
 	}
 	frame->offload.verified = checksum_fold(sum + sum_of_payload(frame, run->layout.payload)) == 0xffff;
-	co->scratch->counters.bad_sums += !frame->offload.verified;
 	return frame->offload.verified;
 }
 
 /* A second frame wants to join. */
 static __attribute__((noinline)) void prepare(struct coalescing *co, struct run *run)
 {
+	const uint8_t *ip = run->head + run->layout.network;
+
 	run->prepared = true;
-	run->identification = load_be16(run->head + run->layout.network + IPV4_IDENTIFICATION);
+	run->identification = load_be16(ip + IPV4_IDENTIFICATION);
 	make_mask(run);
 	sum_headers(run);
-	run->good = sums_good(co, run, &co->members[run->first]);
+	run->good = (run->layout.family == 6 || ipv4_sum_good(run, ip)) &&
+		    transport_sum_good(co, run, run->frame, &co->sums[run->first]);
+	co->scratch->counters.bad_sums += !run->good;
 }
 
 /* --- a frame's headers --------------------------------------------------------------------------------------------- */
 
-/* @head holds as many bytes as the run's. At least 42: an Ethernet, an IPv4 and a UDP header. */
-static inline bool same_headers(const struct run *run, const uint8_t *head)
+/* @head holds @length bytes, at least as many as the run's headers. */
+static inline bool same_headers(const struct run *run, const uint8_t *head, uint32_t length)
 {
-	typedef uint64_t vector __attribute__((vector_size(16), aligned(1), may_alias));
-	const uint32_t last = run->layout.payload - 16;
+	typedef uint64_t any_vector __attribute__((vector_size(16), aligned(1), may_alias));
+	typedef uint64_t vector __attribute__((vector_size(16), may_alias));
+	const uint32_t end = vectors(run) * 16;
 	vector differ = {0};
 
-	for (uint32_t at = 0; at < last; at += 16)
-		differ |= (*(const vector *)(head + at) & *(const vector *)(run->mask + at)) ^ *(const vector *)(run->same + at);
-	differ |= (*(const vector *)(head + last) & *(const vector *)(run->mask + last)) ^ *(const vector *)(run->same + last);
+	if (unlikely(length < end)) {
+		bool same = true;
+
+		for (uint32_t i = 0; i < run->layout.payload; i++)
+			same &= (head[i] & run->mask[i]) == run->same[i];
+		return same;
+	}
+	for (uint32_t at = 0; at < end; at += 16)
+		differ |= (*(const any_vector *)(head + at) & *(const vector *)(run->mask + at)) ^ *(const vector *)(run->same + at);
 	return !(differ[0] | differ[1]);
 }
 
-static inline bool next_identification(const struct run *run, const uint8_t *ip, bool *fixed_id)
+/* Sequence number or length, and a checksum in its usual form. */
+static inline bool transport_continues(const struct run *run, const struct frame *frame, uint32_t sequence)
 {
-	const uint16_t identification = load_be16(ip + IPV4_IDENTIFICATION);
+	const uint8_t *transport = frame->head + run->layout.transport;
 
-	if (unlikely(run->count == 1))
-		*fixed_id = identification == run->identification && (load_be16(ip + IPV4_FRAGMENT) & IPV4_DF);
-	return identification == (uint16_t)(run->identification + (*fixed_id ? 0 : run->count));
+	if (run_is_tcp(run))
+		return load_be32(transport + TCP_SEQUENCE) == sequence && load_word(transport + TCP_CHECKSUM) != 0xffff;
+	return load_be16(transport + UDP_LENGTH) == frame->length - run->layout.transport && load_word(transport + UDP_CHECKSUM);
 }
 
-bool run_continues(struct coalescing *co, struct run *run, uint8_t number)
+/* Of the second frame of a run: does the identification stay the same? */
+static bool id_is_fixed(const struct run *run, const uint8_t *ip)
 {
-	struct member *member = &co->members[number];
-	const struct frame *frame = member->frame;
-	const struct layout *layout = &run->layout;
-	const uint8_t *head = frame->head, *transport = head + layout->transport;
-	const uint32_t payload = frame->length - layout->payload;
-	bool fixed_id = run->fixed_id;
+	return load_be16(ip + IPV4_IDENTIFICATION) == run->identification && (load_be16(ip + IPV4_FRAGMENT) & IPV4_DF);
+}
 
-	if (frame->head_length < layout->payload || payload - 1 >= run->size /* wraps for none */ || run->length + payload > run->room ||
-	    run->ended || frame->offload.needs_checksum)
-		return false;
+uint32_t run_extend(struct coalescing *co, struct run *run, uint32_t number)
+{
+	const struct layout layout = run->layout;
+	const bool ipv4 = layout.family == 4, tcp = run_is_tcp(run);
+	const uint32_t size = run->size, room = run->room, length_from = run->length_from;
+	uint32_t length = run->length, count = run->count, i;
+	bool ended = run->ended;
+
 	if (unlikely(!run->prepared))
 		prepare(co, run);
-	if (!same_headers(run, head) || load_be16(head + run->length_at) != frame->length - run->length_from)
-		return false;
-	if (run_is_tcp(run)) {
-		if (load_be32(transport + TCP_SEQUENCE) != run->sequence || load_word(transport + TCP_CHECKSUM) == 0xffff)
-			return false;
-	} else if (load_be16(transport + UDP_LENGTH) != frame->length - layout->transport || !load_word(transport + UDP_CHECKSUM)) {
-		return false;
+	if (!run->good)
+		return 0;
+	for (i = number; i < co->count && !ended; i++) {
+		struct frame *frame = co->frames[i];
+		const uint8_t *head = frame->head, *ip = head + layout.network;
+		const uint32_t payload = frame->length - layout.payload;
+
+		if (frame->head_length < layout.payload || payload - 1 >= size /* wraps for none */ || length + payload > room ||
+		    frame->offload.needs_checksum)
+			break;
+		if (!same_headers(run, head, frame->head_length) || load_be16(head + run->length_at) != frame->length - length_from ||
+		    !transport_continues(run, frame, run->sequence + length))
+			break;
+		if (ipv4) {
+			const bool fixed_id = likely(count > 1) ? run->fixed_id : id_is_fixed(run, ip);
+
+			if (load_be16(ip + IPV4_IDENTIFICATION) != (uint16_t)(run->identification + (fixed_id ? 0 : count)))
+				break;
+			if (unlikely(!ipv4_sum_good(run, ip))) {
+				co->scratch->counters.bad_sums++;
+				break;
+			}
+			run->fixed_id = fixed_id;
+		}
+		if (unlikely(!transport_sum_good(co, run, frame, &co->sums[i]))) {
+			co->scratch->counters.bad_sums++;
+			break;
+		}
+		co->next[run->last] = (uint8_t)i;
+		run->last = (uint8_t)i;
+		count++;
+		length += payload;
+		ended = payload < size || (tcp && (head[layout.transport + TCP_FLAGS] & TCP_PSH));
 	}
-	if (layout->family == 4 && !next_identification(run, head + layout->network, &fixed_id))
-		return false;
-	if (!run->good || !sums_good(co, run, member))
-		return false;
-	run->fixed_id = fixed_id;
-	return true;
+	run->length = length;
+	run->count = (uint8_t)count;
+	run->ended = ended;
+	return i - number;
 }

@@ -47,7 +47,7 @@ struct run {
 	uint64_t hint;		/* by which its frames are found without a look at their headers */
 	uint32_t key;		/* of its flow */
 	uint8_t kind;		/* enum frame_gso */
-	uint8_t first, last, count; /* members */
+	uint8_t first, last, count; /* frames, by their number in the burst */
 	uint8_t chain;		/* next run in its bucket */
 	bool open;		/* frames may still join */
 	bool ended;		/* the last that joined was short, or had PSH */
@@ -55,26 +55,23 @@ struct run {
 	bool prepared, good;	/* what follows is filled; the first's checksums are right */
 	uint32_t size;		/* payload of each but the last */
 	uint32_t length, room;	/* payload of all, now and at most */
-	uint32_t sequence;	/* TCP: the next */
+	uint32_t sequence;	/* TCP: the first's */
 	uint16_t identification; /* IPv4: the first's */
 	uint16_t length_at, length_from; /* the IP header's length field; what it counts from */
 	uint16_t network_sum, transport_sum; /* of headers and pseudo-header, without what differs from frame to frame */
-	uint8_t same[COALESCE_HEAD_MAX]; /* headers as they must be, where mask has ones */
-	uint8_t mask[COALESCE_HEAD_MAX];
-};
-
-struct member {
-	struct frame *frame;
-	uint32_t sum; /* for offload.sums; 0 = verified */
-	uint8_t next; /* RUN_NONE = last */
+	/* Headers as they must be where mask has ones; up to the next multiple of 16 mask has zeros. */
+	uint8_t same[COALESCE_HEAD_MAX] __attribute__((aligned(16)));
+	uint8_t mask[COALESCE_HEAD_MAX] __attribute__((aligned(16)));
 };
 
 struct coalescing {
-	uint32_t kinds;
+	struct frame *const *frames;
+	uint32_t count, kinds;
 	uint32_t run_count;
 	struct coalesce_scratch *scratch;
 	uint8_t buckets[BUCKETS], hints[BUCKETS];
-	struct member members[FRAME_BURST];
+	uint32_t sums[FRAME_BURST]; /* of frames in runs: for offload.sums; 0 = verified */
+	uint8_t next[FRAME_BURST];  /* frame of the same run; of the last it means nothing */
 	struct run runs[FRAME_BURST]; /* in the order in which they come out */
 };
 
@@ -86,7 +83,10 @@ static inline bool run_is_tcp(const struct run *run)
 /* May others be merged to the run's first frame, of which layout and head are known? Fills what the run starts with. */
 bool run_may_merge(const struct coalescing *co, struct run *run);
 
-/* Whether member number @number is what comes next in a run. Its layout need not be known: it is the run's if the headers are. */
-bool run_continues(struct coalescing *co, struct run *run, uint8_t number);
+/*
+ * Joins frames from number @number on to an open run, as long as each is what comes next in it. Their layout need not be
+ * known: it is the run's if their headers are. Return: how many joined.
+ */
+uint32_t run_extend(struct coalescing *co, struct run *run, uint32_t number);
 
 #endif
