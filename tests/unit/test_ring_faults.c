@@ -188,7 +188,15 @@ static void test_avail_jump(void **state)
 	assert_int_equal(ring_take(&d->ring, burst, 64), 4);
 }
 
-/* A walk is bounded on the largest ring, over all chains of a burst and of a frame. */
+/* Descriptors of length 0, lawful to the letter, in a chain from @first on. */
+static void empty_chain(struct driver *d, uint32_t first, uint32_t count, uint16_t flags)
+{
+	for (uint32_t i = 0; i < count; i++)
+		desc_set(d, (uint16_t)(first + i), B, 0, (uint16_t)(flags | (i + 1 < count ? VRING_DESC_F_NEXT : 0)),
+			 (uint16_t)(first + i + 1));
+}
+
+/* What one call walks is bounded on the largest ring: a chain, the chains of a burst, the chains of a frame. */
 static void test_endless(void **state)
 {
 	struct driver *d = *state;
@@ -198,37 +206,41 @@ static void test_endless(void **state)
 	for (unsigned to_guest = 0; to_guest < 2; to_guest++) {
 		uint16_t flags = to_guest ? VRING_DESC_F_WRITE : 0;
 
-		/* Lawful to the letter, all of length 0: a chain of 32768, offered as often as it goes. */
+		/* One more than a chain may have, in a ring that has room for it. */
 		driver_start(d, 32768, F_MODERN | F_MERGEABLE, 0);
-		for (uint32_t i = 0; i < 32768; i++)
-			desc_set(d, (uint16_t)i, B, 0, (uint16_t)(flags | (i < 32767 ? VRING_DESC_F_NEXT : 0)),
-				 (uint16_t)(i + 1));
-		for (uint32_t i = 0; i < 32768; i++)
-			d->avail->ring[i] = 0;
-		d->avail_next += 32767;
-		driver_publish(d);
-		if (!to_guest) {
-			assert_int_equal(ring_take(&d->ring, burst, 64), 0);
-			ring_take_done(&d->ring);
-			assert_int_equal(fault_of(d), RING_FAULT_NONE);
-			assert_int_equal((uint16_t)(d->ring.last_avail), 1);
-		} else {
-			assert_int_equal(ring_put(&d->ring, &frame, &marked), -EMSGSIZE);
-			/* First a chain that takes the header, then those. */
-			driver_start(d, 32768, F_MODERN | F_MERGEABLE, 0);
-			for (uint32_t i = 0; i < 32767; i++)
-				desc_set(d, (uint16_t)i, B, 0, VRING_DESC_F_WRITE | VRING_DESC_F_NEXT,
-					 (uint16_t)(i + 1));
-			desc_set(d, 32766, B, 0, VRING_DESC_F_WRITE, 0);
-			desc_set(d, 32767, B, 12, VRING_DESC_F_WRITE, 0);
-			memset(d->avail->ring, 0, 65536);
-			d->avail->ring[0] = 32767;
-			d->avail_next += 32767;
-			driver_publish(d);
+		empty_chain(d, 0, RING_CHAIN_MAX + 1, flags);
+		driver_offer(d, 0);
+		if (to_guest)
 			assert_int_equal(ring_put(&d->ring, &frame, &marked), -EIO);
-			expect_fault(d, RING_FAULT_CHAIN_LOOP);
-		}
+		else
+			assert_int_equal(ring_take(&d->ring, burst, 64), 0);
+		expect_fault(d, RING_FAULT_CHAIN_LOOP);
 	}
+
+	/* As long as it may be, offered as often as it goes by one store of the index. */
+	driver_start(d, 32768, F_MODERN | F_MERGEABLE, 0);
+	empty_chain(d, 0, RING_CHAIN_MAX, 0);
+	memset(d->avail->ring, 0, 65536);
+	d->avail_next += 32767;
+	driver_publish(d);
+	for (unsigned taken = 2; taken <= 20; taken += 2) {
+		assert_int_equal(ring_take(&d->ring, burst, 64), 0);
+		ring_take_done(&d->ring);
+		assert_int_equal(fault_of(d), RING_FAULT_NONE);
+		assert_int_equal(d->ring.last_avail, taken);
+	}
+
+	/* A chain that takes the header, chains that take nothing, and far behind one that would take the frame. */
+	driver_start(d, 32768, F_MODERN | F_MERGEABLE, 0);
+	desc_set(d, 32767, B, 12, VRING_DESC_F_WRITE, 0);
+	desc_set(d, 32766, B, 2000, VRING_DESC_F_WRITE, 0);
+	empty_chain(d, 0, RING_CHAIN_MAX, VRING_DESC_F_WRITE);
+	driver_offer(d, 32767);
+	for (unsigned i = 0; i < 8; i++)
+		driver_offer(d, 0);
+	driver_offer(d, 32766);
+	assert_int_equal(ring_put(&d->ring, &frame, &marked), -EIO);
+	expect_fault(d, RING_FAULT_CHAIN_LOOP);
 }
 
 static void test_memory_shrinks(void **state)

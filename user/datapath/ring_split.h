@@ -7,7 +7,7 @@
  * Fields of the ring struct are the ring's own but for those that say otherwise.
  *
  * Trust: every shared field is read once into private memory, then checked, then used. Chain walks are bounded by the
- * ring size, indirect tables by RING_INDIRECT_MAX. Anything unlawful sets ->fault; a faulted ring does nothing more
+ * ring size and RING_CHAIN_MAX, indirect tables by RING_INDIRECT_MAX. Anything unlawful sets ->fault; a faulted ring does nothing more
  * until it is stopped and started again.
  */
 #ifndef VHOSTLANE_DATAPATH_RING_SPLIT_H
@@ -23,13 +23,14 @@
 
 #define RING_SIZE_MAX 32768 /* virtio 1.2, 2.7: a power of two */
 #define RING_INDIRECT_MAX 1024
+#define RING_CHAIN_MAX 1024 /* descriptors of one chain in the ring: drivers use two dozen, QEMU's rings have no more entries */
 
 /* Why a ring stopped. Names in ring_fault_names[]. */
 #define RING_FAULTS(X)                                                                \
 	X(NONE, "none")                                                               \
 	X(AVAIL_JUMP, "available index ran ahead by more than the ring size")         \
 	X(HEAD_RANGE, "chain head beyond the ring size")                              \
-	X(CHAIN_LOOP, "descriptor chain longer than the ring: a loop")                \
+	X(CHAIN_LOOP, "descriptor chain longer than the ring, or than 1024: a loop")                \
 	X(NEXT_RANGE, "next index beyond the table")                                  \
 	X(ADDRESS, "descriptor address or length outside guest memory")               \
 	X(DIRECTION, "descriptor with the wrong direction")                           \
@@ -43,6 +44,7 @@ enum ring_fault {
 #undef RING_FAULT_ENUM
 	RING_FAULT_COUNT
 };
+_Static_assert(RING_CHAIN_MAX == 1024, "as the text of CHAIN_LOOP says");
 extern const char *const ring_fault_names[RING_FAULT_COUNT];
 
 /* What the control thread fills before ring_start(). */

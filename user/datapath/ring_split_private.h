@@ -134,8 +134,8 @@ static inline void slot_read(struct ring *ring, uint16_t index, uint16_t flags, 
 
 /* --- the walk along a chain --------------------------------------------------------------------------------------- */
 
-#define CHAIN_STEPS_MAX                                                                                                \
-	(4 * RING_SIZE_MAX) /* descriptors of one walk, whatever the chains: bounds the time of one call */
+/* Descriptors of one chain at most: some of the ring, the last of which names a table. */
+#define CHAIN_STEPS_MAX (RING_CHAIN_MAX + RING_INDIRECT_MAX)
 
 /* Yields the buffers of a chain, pieces of contiguous memory, one by one. */
 struct chain {
@@ -207,12 +207,12 @@ static inline enum chain_result chain_enter_table(struct ring *ring, struct chai
 
 static inline enum chain_result chain_follow(struct ring *ring, struct chain *chain)
 {
-	uint32_t limit = chain->table_count ? chain->table_count : ring->size;
+	uint32_t limit = chain->table_count ? chain->table_count : ring->size; /* of a table: RING_INDIRECT_MAX at most */
 	uint16_t next = chain->desc.next;
 
 	if (unlikely(next >= limit))
 		return chain_fail(ring, RING_FAULT_NEXT_RANGE);
-	if (unlikely(chain->steps == limit))
+	if (unlikely(chain->steps == limit || chain->steps == RING_CHAIN_MAX))
 		return chain_fail(ring, RING_FAULT_CHAIN_LOOP);
 	chain->steps++;
 	chain->judged = false;

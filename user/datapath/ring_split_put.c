@@ -11,6 +11,9 @@
 #include "datapath/frame_checksum.h"
 #include "datapath/ring_split_private.h"
 
+/* Buffers of less than this, on average, are none that a driver gives: a frame's cost stays in proportion to its length. */
+#define BYTES_PER_DESCRIPTOR 16
+
 #define NUM_BUFFERS_AT offsetof(struct vnet_header, num_buffers)
 
 /* Reads entries ahead until ahead[] is full or nothing more is known to be available. */
@@ -213,7 +216,7 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 	struct frame_checksum checksum;
 	struct put put = {
 		.source = {.frame = frame, .at = (const uint8_t *)&first, .left = ring->header_length, .total = total},
-		.budget = CHAIN_STEPS_MAX,
+		.budget = CHAIN_STEPS_MAX + total / BYTES_PER_DESCRIPTOR,
 		.avail = ring->last_avail,
 		.used = ring->used_next,
 	};

@@ -8,7 +8,11 @@
  */
 #include "datapath/ring_split_private.h"
 
-#define WALK_BUDGET_PER_TAKE 4096 /* descriptors; a burst that walked more ends with the frame at hand */
+/*
+ * Descriptors: a burst that walked more ends with the frame at hand, so that one call costs some ten microseconds whatever
+ * the chains. A full burst of chains as drivers make them, of 2 to 19 descriptors, stays below.
+ */
+#define WALK_BUDGET_PER_TAKE 1280
 
 enum taken {
 	TAKEN_FRAME,
@@ -151,7 +155,7 @@ unsigned ring_take(struct ring *ring, struct frame_burst *burst, unsigned max)
 	struct ring_slot slots[FRAME_BURST + PREFETCH_FRAMES];
 	struct frame *frame = burst->frames;
 	uint8_t *head = burst->heads[0] + FRAME_HEADROOM;
-	uint32_t budget = CHAIN_STEPS_MAX;
+	uint32_t budget = WALK_BUDGET_PER_TAKE + CHAIN_STEPS_MAX;
 	uint16_t used = ring->used_next;
 	unsigned waiting, i;
 	uint64_t bytes = 0;
@@ -171,7 +175,7 @@ unsigned ring_take(struct ring *ring, struct frame_burst *burst, unsigned max)
 		if (slots[i].at)
 			prefetch_frame_read(slots[i].at);
 	}
-	for (i = 0; i < waiting && budget > CHAIN_STEPS_MAX - WALK_BUDGET_PER_TAKE; i++) {
+	for (i = 0; i < waiting && budget > CHAIN_STEPS_MAX; i++) {
 		enum taken taken;
 
 		if (likely(slots[i + PREFETCH_FRAMES]
