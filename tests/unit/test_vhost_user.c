@@ -376,6 +376,9 @@ static int teardown(void **state)
 	vhost_user_close(f->session);
 	if (f->peer >= 0)
 		close(f->peer);
+	/* The reaper closes some. */
+	for (int i = 0; i < 60000 && count_fds() != f->descriptors; i++)
+		usleep(1000);
 	assert_int_equal(count_fds(), f->descriptors);
 	for (unsigned i = 0; i < RINGS; i++)
 		assert_false(f->held[i]);

@@ -11,12 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/util.h"
 #include "control/vhost_user_session.h"
 
-#define MESSAGES_PER_TURN 64 /* then the loop looks after others, too */
+#define TURN_NS 2000000u /* then the loop looks after others, too; a message may take a publish or two */
 #define FAULT_REPEAT_NS 60000000000ull
 #define AT_ONCE_NS 1000000000ull
 
@@ -32,10 +31,15 @@ static void on_message(void *context, int fd, uint32_t events)
 {
 	struct vhost_user_session *s = context;
 
-	for (unsigned i = 0; i < MESSAGES_PER_TURN; i++) {
-		struct error error = { 0 };
-		int code = vhost_user_receive(s->fd, &s->reader, &error);
+	const uint64_t end = now_ns() + TURN_NS;
 
+	do {
+		struct error error = { 0 };
+		int code;
+
+		if (session_must_wait(s))
+			break;
+		code = vhost_user_receive(s->fd, &s->reader, &error);
 		if (code == 0)
 			break;
 		if (code == -ECONNRESET) {
@@ -48,7 +52,7 @@ static void on_message(void *context, int fd, uint32_t events)
 		}
 		if (!dispatch_message(s, &s->reader.message))
 			return;
-	}
+	} while (now_ns() < end);
 	rings_publish(s);
 }
 
@@ -66,6 +70,12 @@ static enum log_level life_level(const struct vhost_user_session *s)
 	return s->storm_delay_ms ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO;
 }
 
+int session_listen(struct vhost_user_session *s, struct error *error)
+{
+	s->connection = event_loop_add(s->loop, s->fd, EPOLLIN, on_message, s, error);
+	return s->connection ? 0 : error->code;
+}
+
 void session_begin(struct vhost_user_session *s, int fd)
 {
 	struct error error;
@@ -75,8 +85,7 @@ void session_begin(struct vhost_user_session *s, int fd)
 	s->was_serving = false;
 	s->told_pairs_ns = 0;
 	s->offered = features_on_offer(s);
-	s->connection = event_loop_add(s->loop, fd, EPOLLIN, on_message, s, &error);
-	if (!s->connection) {
+	if (session_listen(s, &error)) {
 		session_end(s, true, "%s", error.text);
 		return;
 	}
@@ -120,8 +129,7 @@ static void release(struct vhost_user_session *s)
 	vhost_user_reader_init(&s->reader);
 	event_source_remove(s->connection);
 	s->connection = NULL;
-	if (s->fd >= 0)
-		close(s->fd);
+	session_hang_up(s, s->fd);
 	s->fd = -1;
 	s->peer_pid = 0;
 	s->has_features = false;
@@ -174,8 +182,16 @@ struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct
 	s->mtu = mtu;
 	s->listen_fd = s->spare_fd = s->fd = -1;
 	copy_string(s->socket_path, sizeof(s->socket_path), config->socket);
+	s->reaper = reaper_create();
+	if (!s->reaper) {
+		error_set(error, -ENOMEM, "port %s: out of memory; free some memory", config->name);
+		free(s);
+		return NULL;
+	}
+	s->reader.message.reaper = s->reaper;
 	rings_init(s);
 	if (socket_open(s, error)) {
+		reaper_free(s->reaper);
 		free(s);
 		return NULL;
 	}
@@ -187,11 +203,13 @@ void vhost_user_close(struct vhost_user_session *s)
 	if (!s)
 		return;
 	socket_close(s);
+	session_hold_end(s);
 	if (s->fd >= 0) {
 		session_log(LOG_LEVEL_INFO, s, "session ended: the port is closed");
 		release(s);
 		rings_publish(s);
 	}
+	reaper_free(s->reaper);
 	free(s);
 }
 
@@ -209,6 +227,9 @@ void vhost_user_set_mtu(struct vhost_user_session *s, unsigned mtu)
 
 void vhost_user_check_faults(struct vhost_user_session *s)
 {
+	/* First, so that a fault of the same pair that comes after our look is told again. */
+	for (unsigned i = 0; i < s->port->queue_pairs; i++)
+		atomic_exchange(&s->port->pairs[i]->fault_reported, false);
 	if (s->memory && guest_memory_faulted(s->memory)) {
 		session_end(s, true, "guest memory file became shorter; whoever owns it must not truncate it while the guest runs");
 		return;

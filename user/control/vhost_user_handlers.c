@@ -188,13 +188,14 @@ static void send_rarp(struct vhost_user_session *s, struct vhost_user_message *m
 
 /* --- memory ---------------------------------------------------------------------------------------------------------- */
 
-static struct guest_region_setup region_setup(const struct vhost_user_region *r)
+static struct guest_region_setup region_setup(const struct vhost_user_session *s, const struct vhost_user_region *r)
 {
 	return (struct guest_region_setup){
 		.guest_address = r->guest_address,
 		.size = r->size,
 		.user_address = r->user_address,
 		.file_offset = r->mmap_offset,
+		.reaper = s->reaper,
 	};
 }
 
@@ -213,7 +214,7 @@ static int check_mem_table(struct vhost_user_session *s, struct vhost_user_messa
 	if (!table->count)
 		return error_set(error, -EINVAL, "no region; " REMEDY_SHARE);
 	for (unsigned i = 0; i < table->count; i++)
-		setup[i] = region_setup(&table->regions[i]);
+		setup[i] = region_setup(s, &table->regions[i]);
 	s->memory_next = guest_memory_create(setup, m->fds, table->count, error);
 	if (!s->memory_next)
 		return error->code;
@@ -223,7 +224,7 @@ static int check_mem_table(struct vhost_user_session *s, struct vhost_user_messa
 
 static int check_add_region(struct vhost_user_session *s, struct vhost_user_message *m, struct error *error)
 {
-	struct guest_region_setup setup = region_setup(&m->payload.single.region);
+	struct guest_region_setup setup = region_setup(s, &m->payload.single.region);
 
 	s->memory_next = guest_memory_with(s->memory, &setup, m->fds[0], error);
 	if (!s->memory_next)
@@ -243,7 +244,7 @@ static bool was_removed(const struct vhost_user_session *s, const struct guest_r
 
 static int check_remove_region(struct vhost_user_session *s, struct vhost_user_message *m, struct error *error)
 {
-	struct guest_region_setup setup = region_setup(&m->payload.single.region);
+	struct guest_region_setup setup = region_setup(s, &m->payload.single.region);
 
 	if (!s->memory)
 		return error_set(error, -ENOENT, "no region was added before");

@@ -8,6 +8,8 @@
 
 #include "common/util.h"
 
+#define SCM_FDS_MAX 253 /* Linux: SCM_MAX_FD */
+
 static const char *const request_names[] = {
 	"no request",
 #define VHOST_USER_REQUEST_NAME(name) #name,
@@ -21,11 +23,19 @@ const char *vhost_user_request_name(uint32_t request)
 	return request < VHOST_USER_REQUEST_COUNT ? request_names[request] : "unknown request";
 }
 
+/* A descriptor of whatever kind: close() asks its file system, which may never answer. */
+static void close_foreign(const struct vhost_user_message *message, int fd)
+{
+	if (fd >= 0 && fd_is_eventfd(fd))
+		close(fd);
+	else
+		reaper_close(message->reaper, fd);
+}
+
 void vhost_user_message_close(struct vhost_user_message *message)
 {
 	for (unsigned i = 0; i < message->fd_count; i++) {
-		if (message->fds[i] >= 0)
-			close(message->fds[i]);
+		close_foreign(message, message->fds[i]);
 		message->fds[i] = -1;
 	}
 	message->fd_count = 0;
@@ -58,7 +68,7 @@ static void collect_fds(struct msghdr *header, struct vhost_user_message *messag
 			if (message->fd_count < VHOST_USER_FDS_MAX) {
 				message->fds[message->fd_count++] = fd;
 			} else {
-				close(fd);
+				close_foreign(message, fd);
 				*surplus = true;
 			}
 		}
@@ -68,10 +78,10 @@ static void collect_fds(struct msghdr *header, struct vhost_user_message *messag
 /* Return: bytes read, 0 = nothing there, negative = the stream ends here. */
 static ssize_t receive_piece(int fd, void *to, size_t size, struct vhost_user_message *message, struct error *error)
 {
-	/* Room for as many descriptors as a message may carry and one more, so that a surplus one is seen, not cut off. */
+	/* Room for all descriptors that the kernel lets through: what it had to cut off, it would close in this thread. */
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int) * (VHOST_USER_FDS_MAX + 1))];
+		char bytes[CMSG_SPACE(sizeof(int) * SCM_FDS_MAX)];
 	} control;
 	struct iovec piece = { .iov_base = to, .iov_len = size };
 	struct msghdr header = {
@@ -97,8 +107,8 @@ static ssize_t receive_piece(int fd, void *to, size_t size, struct vhost_user_me
 		return error_set(error, -EPROTO, "more than %d descriptors came with one message", VHOST_USER_FDS_MAX);
 	if (header.msg_flags & MSG_CTRUNC)
 		return error_set(error, -EMFILE,
-				 "descriptors of a message were lost: more came than a message may carry, or this process reached its "
-				 "limit of open files; raise it (LimitNOFILE= of the unit, ulimit -n)");
+				 "descriptors of a message were lost: this process reached its limit of open files; raise it "
+				 "(LimitNOFILE= of the unit, ulimit -n)");
 	return got;
 }
 

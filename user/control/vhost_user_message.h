@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/reaper.h"
 
 /* Every request of the specification, in the order of their numbers, from 1. */
 #define VHOST_USER_REQUESTS(X)      \
@@ -140,6 +141,7 @@ struct vhost_user_message {
 	} payload;
 	int fds[VHOST_USER_FDS_MAX]; /* -1 where taken */
 	unsigned fd_count;	     /* as received */
+	struct reaper *reaper;	     /* closes what nobody took: it may be of any kind. NULL = closed at once */
 };
 _Static_assert(offsetof(struct vhost_user_message, payload) == 16, "header is received apart from the payload");
 

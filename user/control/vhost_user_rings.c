@@ -58,15 +58,28 @@ static void close_fd(int fd)
 
 int check_eventfd(int fd, struct error *error)
 {
-	static const char wanted[] = "anon_inode:[eventfd]";
-	char path[32], target[sizeof(wanted)];
-	ssize_t length;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	length = readlink(path, target, sizeof(target));
-	if (length != sizeof(wanted) - 1 || memcmp(target, wanted, sizeof(wanted) - 1))
+	if (!fd_is_eventfd(fd))
 		return error_set(error, -EINVAL, "the descriptor is no eventfd");
 	return 0;
+}
+
+/*
+ * Making and ending a context waits for all CPUs, tens of milliseconds; so there is one for the process, made when it is
+ * first needed and ended with it: the one mutable global here.
+ */
+static long submit(struct iocb *request)
+{
+	static aio_context_t aio;
+	struct timespec no_wait = { 0 };
+	struct io_event event;
+	long submitted;
+
+	if (!aio && syscall(SYS_io_setup, 1, &aio))
+		return -1;
+	submitted = syscall(SYS_io_submit, aio, 1, &request);
+	/* It is done already; its slot becomes free. */
+	syscall(SYS_io_getevents, aio, 0, 1, &event, &no_wait);
+	return submitted;
 }
 
 /*
@@ -83,19 +96,11 @@ static void signal_eventfd(struct vhost_user_session *s, int fd)
 		.aio_buf = POLLIN | POLLOUT,
 		.aio_flags = IOCB_FLAG_RESFD,
 		.aio_resfd = (uint32_t)fd,
-	}, *requests[] = { &request };
+	};
 	struct pollfd writable = { .fd = fd, .events = POLLOUT };
-	aio_context_t aio = 0;
-	long submitted;
 
-	if (fd < 0)
+	if (fd < 0 || submit(&request) == 1)
 		return;
-	if (syscall(SYS_io_setup, 1, &aio) == 0) {
-		submitted = syscall(SYS_io_submit, aio, 1, requests);
-		syscall(SYS_io_destroy, aio);
-		if (submitted == 1)
-			return;
-	}
 	/* A kernel or a sandbox without asynchronous requests: as good as it gets. */
 	if (poll(&writable, 1, 0) == 1 && !fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) && write(fd, &one, sizeof(one)) < 0)
 		session_log_limited(LOG_LEVEL_WARNING, s, TALK_MESSAGE, "cannot signal an eventfd of the frontend: %s", strerror(errno));

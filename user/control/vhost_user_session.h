@@ -4,6 +4,7 @@
  *
  *   vhost_user.c          a session's life: open, begin, end, faults, what is shown of it
  *   vhost_user_socket.c   listening, connecting, accepting
+ *   vhost_user_hold.c     nothing more is taken in from a frontend whose descriptors cannot be closed
  *   vhost_user_dispatch.c one message: judged by its table row, quiesced, carried out, answered
  *   vhost_user_handlers.c the rows' checks and actions
  *   vhost_user_rings.c    rings between configuration and workers; descriptors of guests
@@ -90,6 +91,8 @@ struct vhost_user_session {
 	/* The connection; -1 = none. */
 	int fd;
 	struct event_source *connection;
+	struct reaper *reaper; /* of descriptors and memory that frontends sent */
+	struct event_source *hold; /* nothing is taken in until the reaper has caught up (vhost_user_hold.c) */
 	pid_t peer_pid;
 	struct vhost_user_reader reader;
 	uint64_t served;
@@ -143,6 +146,8 @@ struct vhost_user_session {
 
 /* Takes over a connected descriptor. */
 void session_begin(struct vhost_user_session *session, int fd);
+/* Reads from the connection. Return: 0 or negative errno value with *error. */
+int session_listen(struct vhost_user_session *session, struct error *error);
 /* Ends the connection and all that came by it; waits for or looks for the next. @fault: it is worth showing. */
 void session_end(struct vhost_user_session *session, bool fault, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void session_note_fault(struct vhost_user_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -178,6 +183,15 @@ void memory_look_at_ring(struct vhost_user_session *session, unsigned index);
 void memory_watch(struct vhost_user_session *session);
 /* The connection ends. */
 void memory_forget(struct vhost_user_session *session);
+
+/* --- vhost_user_hold.c ---------------------------------------------------------------------------------------------- */
+
+/* True if frontends of this port sent more than could be released so far: take nothing in; the session is held until it is. */
+bool session_must_wait(struct vhost_user_session *session);
+/* The port is closed. */
+void session_hold_end(struct vhost_user_session *session);
+/* Closes a connection. What lies in it unread goes with it, descriptors of whatever kind too. */
+void session_hang_up(struct vhost_user_session *session, int fd);
 
 /* --- vhost_user_dispatch.c ------------------------------------------------------------------------------------------- */
 

@@ -194,15 +194,18 @@ static void turn_away(struct vhost_user_session *s)
 			    "unit, ulimit -n)");
 	close_fd(&s->spare_fd);
 	fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-	close_fd(&fd);
+	session_hang_up(s, fd);
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
 static void on_listen(void *context, int listen_fd, uint32_t events)
 {
 	struct vhost_user_session *s = context;
-	int fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int fd;
 
+	if (session_must_wait(s))
+		return;
+	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (fd < 0) {
 		if (errno == EMFILE || errno == ENFILE)
 			turn_away(s);
@@ -219,7 +222,7 @@ static void on_listen(void *context, int listen_fd, uint32_t events)
 	if (s->fd >= 0) {
 		session_log_limited(LOG_LEVEL_WARNING, s, TALK_DOOR,
 				    "a second frontend on %s was turned away; a port serves one guest, give the other its own", s->socket_path);
-		close(fd);
+		session_hang_up(s, fd);
 		socket_note_futile(s);
 		return;
 	}
@@ -308,6 +311,8 @@ static void try_connect(void *context)
 	int fd, code = 0;
 
 	if (fill_address(s->socket_path, &address, &error))
+		return;
+	if (s->retry && session_must_wait(s))
 		return;
 	fd = unix_socket();
 	/* On a Unix socket a connection stands at once or not at all: EAGAIN says that the peer's backlog is full. */

@@ -203,7 +203,7 @@ static int mapping_check_file(const struct guest_region_setup *setup, int fd, un
 			      struct error *error)
 {
 	if (fcntl(fd, F_GET_SEALS) < 0)
-		return error_set(error, -EINVAL,
+		return error_set(error, -errno,
 				 "guest memory region %u: its file is no memfd and lies neither on tmpfs nor on hugetlbfs; whoever "
 				 "uses it could be made to wait; " REMEDY_SHARE, index);
 	if (fstat(fd, file) < 0)
