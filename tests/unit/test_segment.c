@@ -131,7 +131,7 @@ static void check_segmentation(const struct packet *p, uint16_t size, uint32_t p
 static void every_shape(void **state)
 {
 	static const uint8_t flags[] = {ACK, ACK | PSH | FIN, ACK | CWR | PSH, ACK | CWR | ECE};
-	static const uint16_t mss[] = {8, 536, 1447, 1448, 8948};
+	static const uint16_t mss[] = {48, 536, 1447, 1448, 8948};
 	uint64_t seed = 1;
 
 	for (unsigned shape = 0; shape < 3 * 2 * 2 * 3 * 3; shape++) {
@@ -149,7 +149,7 @@ static void every_shape(void **state)
 
 			for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 				p.payload = sizes[i];
-				if (p.payload > most || (m == 8 && p.payload > 2000))
+				if (p.payload > most || (m == 48 && p.payload > 8000))
 					continue;
 				p.flags = p.udp ? 0 : flags[(shape + i) % 4];
 				p.stream = dice(&seed, 1000000);
@@ -170,8 +170,40 @@ static void many_pieces(void **state)
 		p.payload = 60000;
 		check_segmentation(&p, 1448, piece, &seed);
 		check_segmentation(&p, 65000 / 2, piece, &seed);
-		check_segmentation(&p, 9, piece, &seed);
+		check_segmentation(&p, 49, piece, &seed);
 	}
+}
+
+/* A coalesced frame can have more pieces than a burst has slices: what does not fit comes with the next. */
+static void more_pieces_than_slices(void **state)
+{
+	static struct frame_segment segments[FRAME_SEGMENTS + FRAME_BURST];
+	const uint32_t pieces = FRAME_SEGMENTS + FRAME_BURST;
+	struct packet p = packet_tcp4;
+	struct packet_places at;
+	struct segmenter segmenter;
+	struct scattered s;
+	uint32_t bursts = 0, done = 0;
+	uint64_t seed = 9;
+
+	p.payload = pieces * 50;
+	at = packet_places(&p);
+	make_frame(&s, &p, 899, 0, &seed);
+	s.frame.head_length = (uint16_t)at.payload;
+	for (uint32_t i = 0; i < pieces; i++)
+		segments[i] = (struct frame_segment){whole + at.payload + i * 50, 50};
+	s.frame.segments = segments;
+	s.frame.segment_count = (uint16_t)pieces;
+	assert_int_equal(segment_start(&segmenter, &s.frame), SEGMENT_GOOD);
+	while (segment_next(&segmenter, burst)) {
+		check_burst(&p, 899, done, &seed);
+		done += burst->count;
+		bursts++;
+	}
+	assert_int_equal(done, (p.payload + 898) / 899);
+	assert_true(done <= FRAME_BURST && bursts == 2);
+	s.frame.segment_count = 1;
+	scatter_free(&s);
 }
 
 static void empty_pieces(void **state)
@@ -430,6 +462,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_shape),
 		cmocka_unit_test(many_pieces),
+		cmocka_unit_test(more_pieces_than_slices),
 		cmocka_unit_test(empty_pieces),
 		cmocka_unit_test(fixed_identification),
 		cmocka_unit_test(tags_pushed_after_judging),

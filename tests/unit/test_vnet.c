@@ -251,6 +251,14 @@ static void segmentation_needs_its_headers(void **state)
 	p.tcp_options = 16; /* 130: not all in the private head */
 	h = packet_header(&p, 1400);
 	assert_int_equal(judge(&p, &h, EVERY_SENDER_FEATURE, &offload), VNET_GSO_PROTOCOL);
+	{ /* even if a head holds more */
+		struct scattered s;
+
+		scatter(&s, bytes, packet_make(&p, bytes, true), 400, 0, NULL);
+		s.frame.vnet = h;
+		assert_int_equal(vnet_judge(&s.frame, EVERY_SENDER_FEATURE), VNET_GSO_PROTOCOL);
+		scatter_free(&s);
+	}
 	p = large(6, false);
 	p.ip_options = 24;
 	h = packet_header(&p, 1400);
