@@ -242,7 +242,7 @@ static void arrive_stream(const struct packet *p, uint32_t size)
 static void whole_streams(void **state)
 {
 	for (unsigned shape = 0; shape < 3 * 2 * 2 * 3; shape++) {
-		static const uint32_t sizes[] = {1, 100, 1448};
+		static const uint32_t sizes[] = {18, 100, 1448}; /* shorter frames need padding, and are not joined */
 		const uint32_t size = sizes[shape / 12];
 		struct packet p = shape / 6 % 2 ? packet_udp4 : packet_tcp4;
 

@@ -10,7 +10,7 @@
  * - it has payload, not more than the first; one that is shorter or has PSH is the last;
  * - IPv4 has no options and is no fragment, the packet fills the frame, and its checksums are right;
  * - UDP: it has a checksum;
- * - the whole stays a lawful IP packet.
+ * - the whole stays a lawful IP packet, and needs no padding, which would be taken for payload when it is cut again.
  * Stricter than Linux: frames with FIN are left alone; checksum fields in the unusual form of zero are, too, and
  * fragments close all runs, since they hide their flow. So segmentation gives back exactly what came.
  *
@@ -223,7 +223,7 @@ uint32_t run_extend(struct coalescing *co, struct run *run, uint32_t number)
 
 	if (unlikely(!run->prepared))
 		prepare(co, run);
-	if (!run->good)
+	if (!run->good || run->frame->length < FRAME_LENGTH_PADDED)
 		return 0;
 	for (i = number; i < co->count && !ended; i++) {
 		struct frame *frame = co->frames[i];

@@ -131,6 +131,8 @@ bool vnet_receiver_takes(const struct frame *frame, uint64_t negotiated)
 		return false;
 	if (offload->gso == FRAME_GSO_NONE)
 		return true;
+	if (unlikely(frame->length < FRAME_LENGTH_PADDED)) /* padding would be taken for payload when the guest cuts it */
+		return false;
 	return (negotiated & gso_kinds[offload->gso].receiver) && (!offload->ecn || (negotiated & VNET_F_GUEST_ECN));
 }
 
