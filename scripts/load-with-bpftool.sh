@@ -176,7 +176,7 @@ detach()
 remove_pins()
 {
 	find "$directory" -type f -exec rm -f {} +
-	for each in "$directory/progs" "$directory" "$root"; do
+	for each in "$directory/progs" "$directory/made_clsact" "$directory" "$root"; do
 		rmdir "$each" 2>/dev/null || true
 	done
 }

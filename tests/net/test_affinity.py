@@ -94,7 +94,7 @@ def test_entries_of_no_pair_are_removed(lan):
 def test_manuals_example(lan):
     """The command that vhostlane(8) prints, as it stands there, moves that very pair."""
     with open(os.path.join(ROOT, "docs", "vhostlane.8.scd")) as file:
-        command = re.search(r"(?m)^(bpftool map update pinned .*(?:\\\\\n.*)*)$", file.read()).group(1)
+        command = re.search(r"(?m)^(bpftool map update pinned [^\\\n]*(?:\\\\\n[^\\\n]*)*)$", file.read()).group(1)
     command = command.replace("\\\\\n", "").replace("/eth1/", f"/{lan.link.uplink}/")
     port, pair, cpu = (struct.unpack("<I", bytes(map(int, part.split())))[0] for part in
                        re.search(r"key ((?:\d+ +){4})((?:\d+ +){4}) *value ((?:\d+ +){4})", command).groups())

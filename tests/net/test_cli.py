@@ -81,6 +81,12 @@ def test_help_of_each_command(command):
     (("queue", "set", "vm1", "cpu=0"), "vm1/0"),
     (("queue", "set", "vm1/128", "cpu=0"), "127"),
     (("queue", "set", "vm1/0", "cpu=x"), "cpu 'x'"),
+    (("queue", "set", "vm1/0", "cpu=x"), "'auto'"),
+    (("port", "set", "vm1", "queues=2"), "port del vm1"),
+    (("port", "set", "vm1", "queues=2"), "only mac, busy-poll-us, node, mtu, offloads can"),
+    (("port", "set", "vm1", "name=vm2"), "only mac"),
+    (("port", "set", "vm1", "mack=auto"), "'mac'"),
+    (("worker", "set", "polcy=per-cpu"), "'policy'"),
     (("queue", "set", "vm1/0", "node=1"), "cpu"),
     (("run", "--uplnk", "eth0"), "--uplink"),
     (("run", "--uplink", "a-name-of-17-char"), "15 characters"),
@@ -132,6 +138,37 @@ def test_manual_names_every_option_and_counter(daemon):
             assert f"*{key}*" in keys, key
 
 
+@pytest.mark.parametrize("group, actions", [("port", 5), ("queue", 2), ("worker", 2), ("uplink", 1)])
+def test_help_of_each_group(group, actions):
+    for word in ("--help", "-h"):
+        result = run(group, word)
+        assert result.returncode == 0 and result.stderr == ""
+        assert len(re.findall(rf"(?m)^  {group} ", result.stdout)) == actions, result.stdout
+    assert run("xyzzy", "--help").returncode == 2
+
+
+def complete(*words):
+    """What the completion proposes for the last of these words."""
+    quoted = " ".join(f"'{word}'" for word in ("vhostlane",) + words)
+    script = (f"PATH={os.path.dirname(BINARY)}:$PATH; unset -f _init_completion; compopt() {{ :; }}\n. {ROOT}/docs/vhostlane.bash-completion\n"
+              f"COMP_WORDS=({quoted}); COMP_CWORD={len(words)}; _vhostlane; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
+    result = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert result.stderr == ""
+    return result.stdout.split()
+
+
+def test_completion(daemon):
+    """Names come from the daemon that the line names, wherever in the line it stands."""
+    assert complete("po") == ["port"]
+    assert complete("worker", "") == ["list", "set"]
+    assert "policy=per-port" in complete("worker", "set", "pol")
+    assert complete("port", "set", "vm1", "o") == ["offloads="]
+    for control in (["--control", daemon.control], [f"--control={daemon.control}"], ["--control", "=", daemon.control]):
+        assert complete("port", "show", *control, "") == ["vm1", "vm2"], control
+        assert complete("queue", "set", *control, "vm1") == ["vm1/0", "vm1/1"], control
+        assert "mac=" in complete("port", "set", *control, "vm1", "m"), control
+
+
 def test_terminal_is_not_driven_by_quoted_text():
     assert "\x1b" not in run("port", "show", "\x1b[31m").stderr
 
@@ -142,6 +179,11 @@ def test_configuration_file(tmp_path):
     wrong("run", "-c", str(path), status=1, says=f"{path}:4: key 'quees'")
     wrong("check", f"--config={path}", status=1, says="did you mean 'queues'?")
     wrong("run", "-c", str(tmp_path / "none.yaml"), status=1, says="none.yaml")
+    # What is wrong only among the parts: the file and its line all the same, and no wrong use of the command.
+    path.write_text("uplinks: [{ifname: eth0}]\nports:\n  - name: vm1\n    socket: /x\n    uplink: eth7\n")
+    wrong("check", "-c", str(path), status=1, says=f"{path}:3: port vm1, uplink 'eth7'")
+    path.write_text("ports:\n  - name: vm1\n")
+    assert "socket=" not in wrong("check", "-c", str(path), status=1, says=f"{path}:2: port vm1: has no socket")
 
 
 # --- start that fails
@@ -165,6 +207,44 @@ def test_missing_socket_directory(rig):
     result = run("run", "--control", rig.path("c.sock"), "--port", f"vm1={rig.path('nowhere')}/vm1.sock")
     assert result.returncode == 1 and "nowhere" in result.stderr and "ready" not in result.stdout
     assert not os.path.exists(rig.path("c.sock"))
+
+
+NO_NODE = max(int(n) for n in re.findall(r"\d+", open("/sys/devices/system/node/online").read())) + 1 if os.path.exists(
+    "/sys/devices/system/node/online") else 1
+
+
+def test_node_that_is_not_there(rig, daemon):
+    """Named by `run`, `port add` and `port set`: refused, with the nodes that there are."""
+    says = f"node '{NO_NODE}': no such NUMA node here; choose among 0"
+    result = run("run", "--control", rig.path("c.sock"), "--port", f"vm1={rig.path('n.sock')},node={NO_NODE}")
+    assert result.returncode == 1 and says in result.stderr, result
+    wrong("port", "add", f"vm3={rig.path('n.sock')},node={NO_NODE}", "--control", daemon.control, status=1, says=says)
+    wrong("port", "set", "vm1", f"node={NO_NODE}", "--control", daemon.control, status=1, says=says)
+    assert daemon.json("port", "show", "vm1")["node"] == -1
+    daemon.cli("port", "set", "vm1", "node=0")
+    daemon.cli("port", "set", "vm1", "node=auto")
+
+
+def test_few_descriptors(rig):
+    """Whatever there is too little for, the limit is named; and a limit that ends later is told of at the start."""
+    wire = rig.wire(queues=2)
+    control = rig.path("c.sock")
+    refused = 0
+    for limit in (8, 10, 13, 16, 21, 25, 30, 36, 42):
+        result = subprocess.run(["prlimit", f"--nofile={limit}", "timeout", "2", BINARY, "run", "--control", control, "--uplink", wire.uplink],
+                                capture_output=True, text=True, timeout=120, check=False)
+        if "ready" not in result.stdout:
+            refused += 1
+            assert re.search(r"(?m)^vhostlane: .*raise the limit of open files \(ulimit -n, LimitNOFILE=\)$", result.stderr), (limit, result)
+    assert refused > 5, "ready with next to no descriptors"
+    daemon = rig.daemon("--port", f"vm1={rig.path('vm1.sock')},queues=128", start=False)
+    daemon.binary = rig.path("limited")
+    with open(daemon.binary, "w") as file:
+        file.write(f"#!/bin/sh\nexec prlimit --nofile=64 {BINARY} \"$@\"\n")
+    os.chmod(daemon.binary, 0o755)
+    daemon.start()
+    lines = re.findall(r"open files: the limit is 64, this configuration takes about (\d+): .*ulimit -n \1, or LimitNOFILE=\1", daemon.log())
+    assert len(lines) == 1 and int(lines[0]) > 128 * 4, daemon.log()
 
 
 def test_second_instance(rig, daemon):
@@ -195,6 +275,12 @@ def test_status_and_lists(daemon):
     assert len(daemon.json("queue", "list")) == 3
     assert len(daemon.cli("queue", "list").splitlines()) == 4
     assert len(daemon.json("worker", "list")) == daemon.json("status")["workers"]
+    # Nobody is there yet: nothing is known of places, and columns that say nothing are not shown.
+    header = daemon.cli("queue", "list").splitlines()[0].split()
+    assert header[:2] == ["port", "pair"] and "reason" in header
+    assert not {"worker", "cpu", "node", "vcpus", "ring_node", "kick_cpu", "vcpu_node"} & set(header)
+    assert "node" not in table[0].split()
+    assert status["trouble"] == []
     assert daemon.json("uplink", "list") == [] and daemon.cli("uplink", "list") == ""
     assert set(daemon.json("counters")) == {"ports", "workers", "uplinks"}
     assert daemon.cli("counters", "--drops") == ""
@@ -204,8 +290,9 @@ def test_uplink_list(rig):
     wire = rig.wire(queues=2)
     daemon = rig.daemon("--uplink", f"{wire.uplink},mode=copy,queues=2")
     lines = daemon.cli("uplink", "list").splitlines()
-    assert lines[0].split()[:4] == ["ifname", "mode", "queues", "node"]
-    assert lines[1].split()[:3] == [wire.uplink, "copy", "2"]
+    assert lines[0].split()[:4] == ["ifname", "state", "mode", "queues"]  # and no node: a veth has none
+    assert lines[1].split()[:4] == [wire.uplink, "up", "copy", "2"]
+    assert "it cannot be seen from here" in daemon.cli("uplink", "list")
     assert any(line.startswith(f"{wire.uplink} frames: total ") for line in lines)
     assert sum(line.startswith(f"{wire.uplink} host_links: ifname vhl") for line in lines) == len(daemon.json("uplink", "list")[0]["host_links"])
     assert "warning" not in lines[0]
@@ -226,6 +313,11 @@ def test_port_life(rig, daemon):
     wrong("port", "add", f"vm3={path}", "--control", daemon.control, status=1, says="vm3")
     wrong("port", "add", f"vm4={rig.path('none/vm4.sock')}", "--control", daemon.control, status=1, says="none")
     wrong("port", "add", f"vm4={rig.path('vm1.sock')}", "--control", daemon.control, status=1, says="vm1")
+    wrong("port", "set", "vm3", "mac=52:54:00:00:00:02", "--control", daemon.control, status=1,
+          says="port vm3: mac=52:54:00:00:00:02 belongs to port vm2")
+    daemon.cli("port", "set", "vm2", "mac=auto")
+    daemon.cli("port", "set", "vm3", "mac=52:54:00:00:00:02")
+    assert daemon.json("port", "show", "vm3")["last_fault_ago_s"] is None
     daemon.cli("port", "del", "vm3")
     assert not os.path.exists(path)
     wrong("port", "del", "vm3", "--control", daemon.control, status=1, says="vm3")
@@ -328,6 +420,70 @@ def test_check_sees_what_is_in_use(rig, daemon):
     assert found["port vm1"]["status"] == "fail"
     assert found["port x"]["status"] == "ok"  # something listens there
     assert daemon.json("port", "show", "vm2")["sessions"] == 0  # and was not disturbed
+
+
+def test_check_sees_an_uplink_in_use(rig):
+    """A living daemon's uplink: `run` would be refused. A dead one's is taken over."""
+    wire = rig.wire(queues=2)
+    daemon = rig.daemon("--uplink", wire.uplink)
+    words = ("--control", rig.path("c.sock"), "--uplink", wire.uplink)
+    found = findings(*words, status=1)[f"uplink {wire.uplink}"]
+    assert found["status"] == "fail" and f"process {daemon.process.pid}" in found["found"], found
+    assert "xdp off" not in run("check", *words).stdout
+    daemon.kill()
+    assert findings(*words, status=0)[f"uplink {wire.uplink}"]["status"] == "ok"
+    # Not as root: it may be anybody's. No advice to take off what may be ours.
+    text = sh(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", BINARY, "check", *words], check=False)
+    assert re.search(rf"(?m)^warn uplink {wire.uplink}: carries an XDP program .*; run the check as root", text), text
+    assert "xdp off" not in text
+    daemon.start()
+
+
+def test_check_knows_the_modes(rig):
+    """What `run` does with each mode, `check` has said before."""
+    wire = rig.wire(queues=2)
+    narrow, peer = unique("u"), unique("p")
+    sh(f"ip link add {narrow} numrxqueues 1 numtxqueues 1 type veth peer name {peer} numrxqueues 4 numtxqueues 4"
+       f" && ip link set {narrow} up && ip link set {peer} up")
+    rig.undo(lambda: sh(["ip", "link", "del", narrow], check=False))
+    for ifname, mode in ((wire.uplink, "auto"), (wire.uplink, "copy"), (wire.uplink, "zero-copy"), (wire.uplink, "generic"),
+                         (narrow, "auto"), (narrow, "copy"), (narrow, "generic")):
+        words = ("--control", rig.path("c.sock"), "--uplink", f"{ifname},mode={mode}")
+        checked = run("check", *words)
+        daemon = rig.daemon("--uplink", f"{ifname},mode={mode}", start=False)
+        daemon.start(expect_ready=False)
+        while not daemon.ready.wait(0.05) and daemon.process.poll() is None:
+            pass
+        started = daemon.process.poll() is None
+        daemon.end() if started else daemon.kill()
+        if "does not tell whether" in checked.stdout:
+            assert re.search(rf"(?m)^warn uplink {ifname}: mode zero-copy: .*start it", checked.stdout), checked.stdout
+        else:
+            assert (checked.returncode == 0) == started, (ifname, mode, checked.stdout, daemon.log())
+
+
+def test_check_of_places_that_take_no_sockets(rig):
+    for directory in ("/proc", "/sys"):
+        found = findings("--control", rig.path("c.sock"), "--port", f"vm7={directory}/vm7.sock", status=1)
+        assert f"{directory} belongs to the kernel" in found["port vm7"]["found"]
+    found = findings("--control", rig.path("c.sock"), "--port", f"vm7={rig.path('vm7.sock')},node={NO_NODE}", status=1)
+    assert "no such NUMA node" in found["port vm7"]["found"] and found["port vm7"]["remedy"].startswith("choose among 0")
+
+
+def test_absent_interface_names_the_others(rig):
+    """All, or how many more; never vhostlane's own."""
+    wire = rig.wire(queues=2)
+    rig.daemon("--uplink", wire.uplink)
+    line = wrong("run", "--control", rig.path("c.sock"), "--uplink", "vt-not-there", status=1, says="does not exist")
+    names = re.search(r"`ip link` shows: (.*)$", line).group(1)
+    more = re.search(r" and (\d+) more$", names)
+    listed = re.sub(r" and \d+ more$", "", names).split(", ")
+    there = [name.split("@")[0] for name in re.findall(r"(?m)^\d+: ([^:]+):", sh("ip -o link"))]
+    there = [name for name in there if name != "lo" and not re.fullmatch(r"vhl\d+n\d+e?", name)]
+    assert not [name for name in listed if re.fullmatch(r"vhl\d+n\d+e?", name)]
+    assert more or wire.uplink in listed
+    # Others' interfaces come and go meanwhile.
+    assert abs(len(listed) + (int(more.group(1)) if more else 0) - len(there)) <= 8
 
 
 def test_check_sees_few_descriptors(rig):

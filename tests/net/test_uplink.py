@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from guest import xfer
-from rig import BPFFS, READY_TIMEOUT, ROOT, free_port, sh, subnet, unique
+from rig import BPFFS, READY_TIMEOUT, ROOT, free_port, sh, subnet, unique, wait_for
 
 LOAD_WITH_BPFTOOL = os.path.join(ROOT, "scripts", "load-with-bpftool.sh")
 
@@ -158,12 +158,82 @@ def test_operators_load_is_adopted_and_left(rig, wire):
     assert wire.trace() == before
 
 
+def test_unload_clears_up_after_a_killed_daemon(rig, wire):
+    """All of it, host links, settings and lock file too; from a living daemon it keeps its hands."""
+    before = wire.trace()
+    lock = f"/run/vhostlane/{wire.uplink}.lock"
+    daemon = rig.daemon("--uplink", wire.uplink, "--port", f"vm1={rig.path('vm1.sock')},mac=52:54:00:00:00:01")
+    during = wire.trace()
+    assert "stop it first" in sh([LOAD_WITH_BPFTOOL, "--unload", wire.uplink], check=False)
+    assert wire.trace() == during and os.path.exists(lock)
+    daemon.kill()
+    sh([LOAD_WITH_BPFTOOL, "--unload", wire.uplink])
+    assert wire.trace() == before
+    assert not os.path.exists(lock)
+    # Nothing is left to do, which it says.
+    assert "nothing of vhostlane's" in sh([LOAD_WITH_BPFTOOL, "--unload", wire.uplink], check=False)
+
+
+def test_unload_when_the_interface_is_gone(rig, wire):
+    daemon = rig.daemon("--uplink", wire.uplink)
+    daemon.kill()
+    sh(["ip", "link", "del", wire.uplink])
+    sh([LOAD_WITH_BPFTOOL, "--unload", wire.uplink])
+    assert f"vhl{wire.ifindex}n" not in sh("ip -o link")
+    assert not os.path.exists(f"/run/vhostlane/{wire.uplink}.lock") and not os.path.exists(f"{BPFFS}/{wire.uplink}")
+
+
+def state_of(daemon):
+    """As `uplink list` and `status` tell it, which must agree."""
+    uplink = daemon.json("uplink", "list")[0]
+    trouble = daemon.json("status")["trouble"]
+    assert trouble == ([] if uplink["state"] == "up" else [f"uplink {uplink['ifname']}: {uplink['state']}"])
+    return uplink["state"]
+
+
 def test_uplink_disappears(rig, wire):
     """The device is removed under the daemon: what has nothing to do with it goes on, and the end is orderly."""
     daemon = rig.daemon("--uplink", wire.uplink, "--port", f"vm1={rig.path('vm1.sock')},mac=52:54:00:00:00:01")
+    assert state_of(daemon) == "up"
     sh(["ip", "link", "del", wire.uplink])
-    daemon.cli("status")
+    wait_for(lambda: state_of(daemon) == "gone", "the removal is seen")
+    assert f"trouble     uplink {wire.uplink}: gone" in re.sub(" +", " ", daemon.cli("status")).replace("trouble ", "trouble     ")
     daemon.cli("port", "list")
+    daemon.stop()
+    said = daemon.log()
+    assert said.count("the interface is gone") == 1
+    assert "name one that" not in said and "error" not in said.replace("the interface is gone", ""), said
+
+
+def test_programs_taken_off_by_hand(rig, wire):
+    """Said once, with the remedy, and shown until they are back."""
+    daemon = rig.daemon("--uplink", wire.uplink)
+    pin = f"{BPFFS}/{wire.uplink}/progs"
+    sh(f"ip link set dev {wire.uplink} xdp off")
+    wait_for(lambda: "its XDP program was taken off" in daemon.log(), "the event is seen")
+    assert state_of(daemon) == "xdp missing"
+    sh(f"ip link set dev {wire.uplink} down && ip link set dev {wire.uplink} up")
+    assert state_of(daemon) == "xdp missing"
+    sh(f"ip link set dev {wire.uplink} xdp pinned {pin}/xdp_steer")
+    wait_for(lambda: state_of(daemon) == "up", "the program is back")
+    sh(f"tc filter del dev {wire.uplink} egress")
+    wait_for(lambda: "its tc program was taken off" in daemon.log(), "the event is seen")
+    assert state_of(daemon) == "tc missing"
+    lines = re.findall(r"(?m)^.*was taken off.*$", daemon.log())
+    assert len(lines) == 2 and all("; restart vhostlane" in line for line in lines), lines
+    daemon.stop()
+    assert not os.path.exists(f"{BPFFS}/{wire.uplink}")
+
+
+def test_state_follows_the_carrier(rig, wire):
+    daemon = rig.daemon("--uplink", wire.uplink)
+    wire.sh(f"ip link set {wire.peer} down")
+    wait_for(lambda: state_of(daemon) == "no carrier", "the carrier is lost")
+    sh(f"ip link set {wire.uplink} down")
+    wait_for(lambda: state_of(daemon) == "down", "the uplink is down")
+    sh(f"ip link set {wire.uplink} up")
+    wire.sh(f"ip link set {wire.peer} up")
+    wait_for(lambda: state_of(daemon) == "up", "the carrier is back")
     daemon.stop()
 
 

@@ -107,6 +107,49 @@ static void test_second_daemon_is_refused(void **state)
 	assert_int_equal(rmdir(UPLINK_LOCK_DIRECTORY), 0); /* made by the one that was killed */
 }
 
+/* A look takes nothing, makes nothing, and does not keep a daemon that starts meanwhile from its lock. */
+static void test_probe(void **state)
+{
+	struct error error = { 0 };
+	struct uplink_lock *lock;
+	int status, stop[2];
+	char pid[16];
+	pid_t child;
+
+	assert_int_equal(uplink_lock_probe(UPLINK, &error), 0);
+	assert_int_equal(access(UPLINK_LOCK_DIRECTORY, F_OK), -1);
+	child = holder(NULL);
+	assert_int_equal(uplink_lock_probe(UPLINK, &error), -EBUSY);
+	snprintf(pid, sizeof(pid), "%d", (int)child);
+	assert_non_null(strstr(error.text, pid));
+	assert_int_equal(uplink_lock_probe(WIRE, &error), 0);
+	end(child);
+	assert_int_equal(uplink_lock_probe(UPLINK, &error), 0);
+
+	assert_int_equal(pipe2(stop, O_NONBLOCK), 0);
+	child = fork();
+	if (child == 0) {
+		char byte;
+
+		close(stop[1]);
+		while (read(stop[0], &byte, 1) < 0) {
+			uplink_lock_probe(UPLINK, NULL);
+			usleep(500);
+		}
+		_exit(0);
+	}
+	for (unsigned i = 0; i < 200; i++) {
+		lock = uplink_lock_take(UPLINK, uplink_index(), &error);
+		if (!lock)
+			fail_msg("%s", error.text);
+		uplink_lock_release(lock);
+	}
+	close(stop[1]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	close(stop[0]);
+	rmdir(UPLINK_LOCK_DIRECTORY);
+}
+
 static void change(struct uplink_lock *lock)
 {
 	struct netdev_undo_log log;
@@ -194,6 +237,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_leaves_nothing, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_second_daemon_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_probe, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_crash_is_put_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_other_device_is_left_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_rubbish_in_the_file, setup, teardown),

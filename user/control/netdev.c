@@ -237,18 +237,18 @@ static int log_room(const struct netdev_undo_log *log, const char *what, struct 
 int netdev_set_promiscuous(struct netdev_undo_log *log, struct error *error)
 {
 	struct packet_mreq membership = { .mr_type = PACKET_MR_PROMISC };
-	unsigned ifindex;
-	int fd, code;
+	int fd, code, ifindex;
 
 	if (log->promiscuous_fd >= 0)
 		return 0;
 	code = log_room(log, "promiscuous mode", error);
 	if (code < 0)
 		return code;
-	ifindex = if_nametoindex(log->ifname);
-	if (!ifindex)
-		return error_set(error, -ENODEV, "interface %s: does not exist any more; start again when it is back", log->ifname);
-	membership.mr_ifindex = (int)ifindex;
+	ifindex = netdev_link_index(log->ifname);
+	if (ifindex < 0)
+		return error_set(error, ifindex, "interface %s: %s; start again when it is back", log->ifname,
+				 ifindex == -ENODEV ? "does not exist any more" : strerror(-ifindex));
+	membership.mr_ifindex = ifindex;
 	/* Protocol 0: the socket receives nothing, it only holds the membership. */
 	fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
 	if (fd < 0 || setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &membership, sizeof(membership)) < 0) {

@@ -11,7 +11,10 @@
 #include <netlink/socket.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "common/util.h"
@@ -32,6 +35,21 @@ static int nl_to_errno(int nl_error)
 		if (table[i].nl == nl_error)
 			return -table[i].code;
 	return -EIO;
+}
+
+int netdev_link_index(const char *ifname)
+{
+	struct ifreq request = { 0 };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), code = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (!copy_string(request.ifr_name, sizeof(request.ifr_name), ifname))
+		code = -ENODEV;
+	else if (ioctl(fd, SIOCGIFINDEX, &request) < 0)
+		code = -errno;
+	close(fd);
+	return code ? code : request.ifr_ifindex;
 }
 
 static struct nl_sock *route_socket(int *code)
@@ -201,19 +219,19 @@ int netdev_make_veth(const char *host_end, const char *engine_end, unsigned queu
 
 int netdev_delete(const char *ifname, struct error *error)
 {
-	unsigned ifindex = if_nametoindex(ifname);
+	const int ifindex = netdev_link_index(ifname);
 	struct rtnl_link *link;
 	struct nl_sock *socket;
-	int code = -ENODEV;
+	int code = ifindex;
 
-	if (!ifindex)
-		return error_set(error, -ENODEV, "interface %s: does not exist; nothing to delete", ifname);
+	if (ifindex < 0)
+		return error_set(error, code, "interface %s: %s; nothing to delete", ifname, code == -ENODEV ? "does not exist" : strerror(-code));
 	socket = route_socket(&code);
 	if (!socket)
 		return error_set(error, code, "interface %s: no netlink socket: %s; run as root", ifname, strerror(-code));
 	link = rtnl_link_alloc();
 	if (link) {
-		rtnl_link_set_ifindex(link, (int)ifindex);
+		rtnl_link_set_ifindex(link, ifindex);
 		code = rtnl_link_delete(socket, link);
 		if (code < 0)
 			code = nl_to_errno(code);
@@ -231,19 +249,19 @@ int netdev_delete(const char *ifname, struct error *error)
 /* Sends @change for the link of that name. */
 static int change_link(const char *ifname, struct rtnl_link *change)
 {
-	unsigned ifindex = if_nametoindex(ifname);
+	const int ifindex = netdev_link_index(ifname);
 	struct nl_sock *socket;
 	struct rtnl_link *link;
 	int code = -ENOMEM;
 
-	if (!ifindex)
-		return -ENODEV;
+	if (ifindex < 0)
+		return ifindex;
 	socket = route_socket(&code);
 	if (!socket)
 		return code;
 	link = rtnl_link_alloc();
 	if (link) {
-		rtnl_link_set_ifindex(link, (int)ifindex);
+		rtnl_link_set_ifindex(link, ifindex);
 		code = rtnl_link_change(socket, link, change, 0);
 		if (code < 0)
 			code = nl_to_errno(code);

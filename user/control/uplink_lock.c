@@ -20,8 +20,8 @@
 #include "common/util.h"
 
 #define RECORD_MAX 4096 /* bytes of the file */
-#define BUSY_TRIES 5	/* a look of uplink_lock_probe() is over before that */
-#define BUSY_RETRY_US 2000
+#define BUSY_TRIES 10	/* a look of uplink_lock_probe() is over before that */
+#define BUSY_RETRY_US 5000
 
 struct uplink_lock {
 	int fd;
