@@ -399,8 +399,33 @@ static void kick_zero_copy(struct lane_port *port, struct lane_queue *queue)
 			return; /* still pending */
 		if (code)
 			lane_count(&port->kicks_refused, 1);
+		port->tx_pending = false;
+	} else {
+		/* The driver is at it; it may end just now, without having seen our last frames. */
+		port->tx_pending = lane_ring_level(&queue->tx) != 0;
 	}
-	port->tx_pending = false;
+}
+
+uint64_t lane_tx_mark(struct lane_port *port)
+{
+	struct lane_queue *queue = &port->device->queues[port->tx_queue];
+	uint64_t mark;
+
+	burst_lock(&queue->tx_lock);
+	mark = queue->tx_given;
+	burst_unlock(&queue->tx_lock);
+	return mark;
+}
+
+bool lane_tx_passed(struct lane_port *port, uint64_t mark, bool completed)
+{
+	struct lane_queue *queue = &port->device->queues[port->tx_queue];
+	uint64_t passed;
+
+	burst_lock(&queue->tx_lock);
+	passed = completed ? queue->tx_back + lane_ring_level(&queue->completion) : queue->tx_given - lane_ring_level(&queue->tx);
+	burst_unlock(&queue->tx_lock);
+	return passed >= mark;
 }
 
 void lane_flush(struct lane_port *port)

@@ -54,6 +54,7 @@
 /* A ring whose burst takes longer gets fewer frames at a time: what they cost (chains, segmentation) is its guest's choice. */
 #define BURST_LONG_NS 100000
 #define BURST_SHORT_NS 50000
+#define DRAIN_COMPLETION_NS 2000000  /* how long a drain waits for the device to have sent, and not only to have taken */
 #define JOIN_STEP_NS 10000000	     /* how often a worker that does not end is interrupted */
 
 enum watched { WATCHED_CONTROL, WATCHED_LANE, WATCHED_KICK };
@@ -64,6 +65,7 @@ struct device_end {
 	struct worker_device of;
 	struct lane_port *port;
 	uint64_t drain_to[VL_DEVICE_QUEUES_MAX]; /* what had arrived on each lane when control asked to drain */
+	uint64_t drain_tx_to; /* and what had been sent */
 };
 
 struct worker {
@@ -106,6 +108,7 @@ struct worker {
 	uint64_t standing_told_ns, settled_ns;
 	uint32_t busy_pairs; /* with work in this round */
 	uint32_t drain_noted; /* the request that drain_to[] is of */
+	uint64_t drain_noted_ns;
 	uint64_t start_ns, start_cycles, burst_long_cycles, burst_short_cycles; /* cycles are 0 until the clock is measured */
 	bool from_lane; /* the burst in hand came up a lane */
 	uint32_t dirty_count;
@@ -467,6 +470,8 @@ static void note_arrivals(struct worker *w)
 	for (unsigned d = 0; d < w->device_count; d++)
 		for (unsigned q = 0; q < lane_device_queues(w->devices[d].of.device); q++)
 			w->devices[d].drain_to[q] = lane_arrived(lane_of(w->devices[d].of.device, q, w->index));
+	for (unsigned d = 0; d < w->device_count; d++)
+		w->devices[d].drain_tx_to = lane_tx_mark(w->devices[d].port);
 }
 
 static bool arrivals_taken(const struct worker *w)
@@ -478,7 +483,19 @@ static bool arrivals_taken(const struct worker *w)
 	return true;
 }
 
-/* Control wants to know when all that stood on the lanes at its request has been delivered. */
+/* What a moved pair's guest sent before leaves before what it sends by another worker, on another queue: completed, or after a
+ * while at least taken by the device, because some drivers complete only when they have more to send. */
+static bool sent_passed(const struct worker *w)
+{
+	const bool completed = w->round_start_ns - w->drain_noted_ns < DRAIN_COMPLETION_NS;
+
+	for (unsigned d = 0; d < w->device_count; d++)
+		if (!lane_tx_passed(w->devices[d].port, w->devices[d].drain_tx_to, completed))
+			return false;
+	return true;
+}
+
+/* Control wants to know when all that stood on the lanes at its request has been delivered, and all that was sent is on its way. */
 static void serve_drain(struct worker *w)
 {
 	const uint32_t wanted = atomic_load(&w->drain_wanted);
@@ -488,8 +505,9 @@ static void serve_drain(struct worker *w)
 	if (w->drain_noted != wanted) {
 		note_arrivals(w);
 		w->drain_noted = wanted;
+		w->drain_noted_ns = w->round_start_ns;
 	}
-	if (arrivals_taken(w))
+	if (arrivals_taken(w) && sent_passed(w))
 		atomic_store(&w->drain_seen, wanted);
 }
 
