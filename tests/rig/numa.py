@@ -82,6 +82,8 @@ class Tap:
         self.namespace.sh(f"ip tuntap add dev {self.ifname} mode tap multi_queue && "
                           f"echo 1 > /proc/sys/net/ipv6/conf/{self.ifname}/disable_ipv6; ip link set {self.ifname} up")
 
+        self.mac = json.loads(self.namespace.sh(f"ip -j link show {self.ifname}"))[0]["address"]
+
     def device(self):
         """QEMU's arguments. Without legacy interface and with an IOMMU's rules, as zero-copy AF_XDP needs it."""
         return ["-device", f"pxb-pcie,id=pxb,bus_nr=128,bus=pcie.0,numa_node={NIC_NODE}",
@@ -131,6 +133,14 @@ class NumaMachine(Guest):
         if unpacked:
             os.environ["QEMU_MODULE_DIR"] = glob.glob(f"{unpacked}/usr/lib/*/qemu")[0]
         return super().start()
+
+    def call(self, command, timeout=TIMEOUT):
+        try:
+            return super().call(command, timeout)
+        except (GuestError, OSError) as error:
+            if self.alive() and self.process.poll() is None:
+                raise
+            raise GuestError(f"the machine is gone ({self.process.poll()}), it was told: {command}\n{self.logs()}") from error
 
     def wait_until(self, condition, what, timeout=TIMEOUT):
         """Waits until condition() is true; returns its value. A failed command counts as not yet."""

@@ -4,6 +4,7 @@
  *
  *   numbered echo CARRIER [OPTION...]                   sends back what is addressed to it, on the pair by which it came
  *   numbered send CARRIER --to MAC [--to MAC...] [...]  keeps a few frames of each flow under way until SIGTERM
+ *   numbered flood CARRIER --to MAC [...]               sends as fast as the carrier takes them, whatever becomes of the frames
  *
  *   CARRIER: --vhost SOCKET --mac MAC [--node N] [--pairs N]    a guest with its memory on NUMA node N
  *            --packet IFNAME                                    a packet socket
@@ -25,6 +26,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,7 +58,7 @@ struct flow {
 };
 
 struct options {
-	bool echo, other_flow;
+	bool echo, flood, other_flow;
 	const char *vhost, *packet;
 	uint8_t mac[6];
 	int node, move_to;
@@ -320,6 +322,37 @@ static int send_frames(struct carrier *carrier, const struct options *o)
 	return s.sent != s.returned || s.reordered;
 }
 
+/* --- flood ------------------------------------------------------------------------------------------------------------- */
+
+static int flood(struct carrier *carrier, const struct options *o)
+{
+	static struct sender s;
+	uint8_t frame[CARRIER_FRAME_MAX];
+
+	for (unsigned i = 0; i < o->target_count * o->flows; i++)
+		memcpy(s.flows[s.flow_count++].to, o->targets[i / o->flows], 6);
+	for (unsigned i = 0; !ended && (!o->count || s.sent < o->count); i = (i + 1) % s.flow_count) {
+		const unsigned pair = i % carrier->pairs;
+
+		make_frame(frame, o, &s.flows[i], i, pair);
+		while (!carrier->send(carrier, pair, frame, o->length) && !ended) {
+			carrier->flush(carrier);
+			sched_yield();
+		}
+		s.flows[i].sent++;
+		s.sent++;
+		if (s.sent % 32 == 0) {
+			carrier->flush(carrier);
+			for (unsigned p = 0; p < carrier->pairs; p++)
+				while (carrier->receive(carrier, p, frame))
+					;
+		}
+	}
+	carrier->flush(carrier);
+	printf("{\"sent\": %llu}\n", (unsigned long long)s.sent);
+	return 0;
+}
+
 /* --- options ----------------------------------------------------------------------------------------------------------- */
 
 static void parse_mac(const char *text, uint8_t mac[6])
@@ -372,9 +405,10 @@ static void parse(int argc, char **argv, struct options *o)
 			break;
 		default: exit(2);
 		}
-	if (optind + 1 != argc || (strcmp(argv[optind], "echo") != 0 && strcmp(argv[optind], "send") != 0) || !o->vhost == !o->packet)
+	if (optind + 1 != argc || !strchr("esf", argv[optind][0]) || !o->vhost == !o->packet)
 		die("wrong use; see the head of numbered.c");
 	o->echo = argv[optind][0] == 'e';
+	o->flood = argv[optind][0] == 'f';
 	if (!o->echo && (!o->target_count || o->target_count * o->flows > FLOWS))
 		die("--to, --flows: 1 to %d flows together", FLOWS);
 }
@@ -392,7 +426,7 @@ int main(int argc, char **argv)
 	if (options.vhost && options.echo)
 		sigaction(SIGUSR1, &(struct sigaction){ .sa_handler = on_move }, NULL);
 	carrier = options.vhost ? vhost_open(options.vhost, options.node, options.pairs) : packet_open(options.packet, options.mac);
-	code = options.echo ? echo(carrier, &options) : send_frames(carrier, &options);
+	code = options.echo ? echo(carrier, &options) : options.flood ? flood(carrier, &options) : send_frames(carrier, &options);
 	carrier->close(carrier);
 	return code;
 }
