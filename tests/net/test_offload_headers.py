@@ -155,8 +155,8 @@ def test_sweep(lan, end):
     target, destination = (None, lan.wire_mac) if end == "wire" else (lan.vms[end], lan.macs[end])
     before, delivered, sent = refused(lan, "hostile"), 0, 0
     for packet, header in sweep(lan):
-        if target is None and header.gso_size > MSS:
-            continue  # segments longer than the uplink's MTU: another test's
+        if target is None and (header.gso_size > MSS or (not header.gso_type and packet.header_length + MSS < len(packet.frame))):
+            continue  # frames longer than the uplink's MTU: another test's
         frame = destination + (packet.open if header.flags & NEEDS_CSUM else packet.frame)[6:]
         lan.vms["hostile"].give(header, frame)
         whole = taken_by(lan, target)
