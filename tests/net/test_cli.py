@@ -466,6 +466,9 @@ def test_check_of_places_that_take_no_sockets(rig):
     for directory in ("/proc", "/sys"):
         found = findings("--control", rig.path("c.sock"), "--port", f"vm7={directory}/vm7.sock", status=1)
         assert f"{directory} belongs to the kernel" in found["port vm7"]["found"]
+        result = run("run", "--control", rig.path("c.sock"), "--port", f"vm7={directory}/vm7.sock")
+        assert result.returncode == 1 and f"directory {directory} is there and takes no sockets" in result.stderr, result
+        wrong("run", "--control", f"{directory}/c.sock", status=1, says="its directory takes no sockets")
     found = findings("--control", rig.path("c.sock"), "--port", f"vm7={rig.path('vm7.sock')},node={NO_NODE}", status=1)
     assert "no such NUMA node" in found["port vm7"]["found"] and found["port vm7"]["remedy"].startswith("choose among 0")
 

@@ -333,7 +333,8 @@ static int listen_at(struct control_socket *socket_, struct error *error)
 	socket_->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	/* The file gets the socket inode's mode, so it is never there with a wider one. */
 	if (socket_->fd < 0 || fchmod(socket_->fd, 0600) != 0 || bind(socket_->fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
-		result = error_set(error, -errno, "control socket %s: %s; give --control another path", socket_->path, strerror(errno));
+		result = error_set(error, -errno, "control socket %s: %s; give --control another path", socket_->path,
+				   errno == ENOENT || errno == EPERM ? "its directory takes no sockets" : strerror(errno));
 		goto unlock;
 	}
 	if (lstat(socket_->path, &s) == 0) {

@@ -76,6 +76,9 @@ static int explain_bind(const char *path, int code, struct error *error)
 
 	copy_string(copy, sizeof(copy), path);
 	directory = dirname(copy);
+	/* In procfs and its like no file can be made, which they say in these ways. */
+	if ((code == ENOENT || code == EPERM) && access(directory, F_OK) == 0)
+		return error_set(error, -code, "socket %s: directory %s is there and takes no sockets; choose another path", path, directory);
 	switch (code) {
 	case ENOENT:
 		return error_set(error, -code, "socket %s: directory %s does not exist; create it (mkdir -p %s) or choose another path", path,
@@ -83,7 +86,6 @@ static int explain_bind(const char *path, int code, struct error *error)
 	case ENOTDIR:
 		return error_set(error, -code, "socket %s: %s is no directory; choose another path", path, directory);
 	case EACCES:
-	case EPERM:
 		return error_set(error, -code, "socket %s: no permission to create a file in %s; run as a user who may write there, or change its owner",
 				 path, directory);
 	case EROFS:
