@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Scripted guests that negotiate offloads and look at virtio headers, and a machine with a wire, the host and many of them."""
 import itertools
+import os
+import signal
 import struct
+import time
 
 from offload_frames import (F_CSUM, F_GUEST_CSUM, F_GUEST_ECN, F_GUEST_TSO4, F_GUEST_TSO6, F_GUEST_USO4, F_GUEST_USO6, F_HOST_ECN,
                             F_HOST_TSO4, F_HOST_TSO6, F_HOST_USO, DATA_VALID, NEEDS_CSUM, Vnet, segments, takes)
@@ -168,3 +171,23 @@ class OffloadLan:
                 got.append((header, frame))
                 whole += segments(header, frame)
         return got, whole
+
+
+def stopped(process):
+    with open(f"/proc/{process.pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+class Burst:
+    """While the body runs, the daemon stands still; what is sent meets it as one burst."""
+
+    def __init__(self, lan):
+        self.process = lan.daemon.process
+
+    def __enter__(self):
+        os.kill(self.process.pid, signal.SIGSTOP)
+        while not stopped(self.process):
+            time.sleep(0.001)
+
+    def __exit__(self, *unused):
+        os.kill(self.process.pid, signal.SIGCONT)

@@ -11,14 +11,14 @@ import socket
 import threading
 
 import pytest
-from scapy.all import ICMP as ScapyICMP, IP, TCP as ScapyTCP, UDP as ScapyUDP, Ether, IPv6, Raw  # pylint: disable=no-name-in-module
+from scapy.all import ICMP as ScapyICMP, IP, TCP as ScapyTCP, UDP as ScapyUDP, Ether  # pylint: disable=no-name-in-module
 from scapy.layers.inet6 import ICMPv6EchoRequest
 
-from offload_frames import (ACK, CWR, ECE, F_CSUM, F_HOST_ECN, F_HOST_TSO4, F_HOST_USO, FIN, ICMP, NEEDS_CSUM, PSH, TCP, TIMESTAMPS, UDP, Vnet,
-                            build, check, padded, segments, takes)
+from offload_frames import (ACK, CWR, ECE, F_CSUM, F_GUEST_CSUM, F_GUEST_TSO4, F_GUEST_TSO6, F_GUEST_USO4, F_GUEST_USO6, F_HOST_ECN,
+                            F_HOST_TSO4, F_HOST_TSO6, F_HOST_USO, FIN, ICMP, NEEDS_CSUM, PSH, TCP, TIMESTAMPS, UDP, Vnet, build, check, padded, segments, takes)
 from offload_guest import ALL, RECEIVERS, SENDERS, OffloadLan, batches
 from offload_kernel import KernelSegmenter, TcpPeer
-from rig import free_port, sh
+from rig import free_port, sh, wait_for
 
 MTU = 1500
 LONGEST = 65535  # frame, as Linux bounds it (gso_max_size)
@@ -334,3 +334,36 @@ def test_nothing_was_lost(lan):
     drops = {name: value for name, value in lan.drops().items() if name.startswith("ports.") and "port_down" not in name}
     assert not drops
     assert lan.counters("none-mrg")["frames_segmented"] >= 50
+
+
+# --- what is offered --------------------------------------------------------------------------------------------------
+
+OFFERS = {"all": ALL, "none": 0, "csum": F_CSUM | F_GUEST_CSUM, "csum+tso4": F_CSUM | F_GUEST_CSUM | F_HOST_TSO4 | F_GUEST_TSO4,
+          "csum+tso6+coalesce": F_CSUM | F_GUEST_CSUM | F_HOST_TSO6 | F_GUEST_TSO6, "tso4+tso6": 0, "csum+ecn": F_CSUM | F_GUEST_CSUM,
+          "csum+uso": F_CSUM | F_GUEST_CSUM | F_HOST_USO | F_GUEST_USO4 | F_GUEST_USO6}
+
+
+def test_offered_and_negotiated_again(rig):
+    """What `offloads` names is offered, no more. A guest that comes back with less gets frames cut from then on, and with more whole."""
+    lan = OffloadLan(rig, {**{f"p{i}": {} for i in range(len(OFFERS))}, "giver": {"offloads": ALL}},
+                     {f"p{i}": f"offloads={text}" for i, text in enumerate(OFFERS)})
+    for i, (text, wanted) in enumerate(OFFERS.items()):
+        assert lan.vms[f"p{i}"].frontend.get_features() & ALL == wanted, text
+    source, destination = lan.macs["giver"], lan.macs["p0"]
+    packet = build(destination, source, 4, TCP, BYTES[:10000], flags=ACK)
+    header = packet.gso_header(1448)
+    expected = segments(header, packet.open)
+    for features in (0, RECEIVERS["all"], RECEIVERS["csum"], RECEIVERS["tso"], 0, RECEIVERS["uso"]):
+        guest = lan.vms["p0"]
+        guest.offloads = features
+        guest.reconnect()
+        wait_for(lambda: lan.daemon.json("port", "show", "p0")["served_queue_pairs"] == 1, "the guest is served")
+        lan.vms["giver"].give(header, packet.open)
+        got, whole = lan.guest_receive(guest, source, len(expected))
+        assert whole == expected
+        assert (len(got) == 1) == takes(header, features)
+    lan.daemon.cli("port", "set", "p0", "offloads=csum")
+    lan.vms["p0"].offloads = 0
+    lan.vms["p0"].reconnect()
+    assert lan.vms["p0"].frontend.get_features() & ALL == OFFERS["csum"]
+    lan.done()

@@ -3,15 +3,12 @@
 
 A burst does not depend on time here: the daemon is stopped while the frames come, so that it finds all of them at once.
 """
-import os
 import random
-import signal
-import time
 
 import pytest
 
 from offload_frames import (ACK, CWR, ECE, DATA_VALID, FIN, NEEDS_CSUM, PSH, RST, SYN, TCP, TIMESTAMPS, UDP, URG, build, padded, parse, segments)
-from offload_guest import RECEIVERS, OffloadLan
+from offload_guest import RECEIVERS, Burst, OffloadLan
 from offload_kernel import VnetSocket
 
 MSS = 1400
@@ -28,26 +25,6 @@ def lan(module_rig):
     lan = OffloadLan(module_rig, GUESTS, {"off": "offloads=csum+tso4+tso6+ecn+uso"})
     yield lan
     lan.done()
-
-
-def stopped(process):
-    with open(f"/proc/{process.pid}/stat") as file:
-        return file.read().rsplit(")", 1)[1].split()[0] == "T"
-
-
-class Burst:
-    """While the body runs, the daemon stands still; what is sent meets it as one burst."""
-
-    def __init__(self, lan):
-        self.process = lan.daemon.process
-
-    def __enter__(self):
-        os.kill(self.process.pid, signal.SIGSTOP)
-        while not stopped(self.process):
-            time.sleep(0.001)
-
-    def __exit__(self, *unused):
-        os.kill(self.process.pid, signal.SIGCONT)
 
 
 def identical(header, frame, expected):
