@@ -54,6 +54,13 @@ class Switch:
     def frontend(self, port):
         return Frontend(self.paths[port])
 
+    def calm(self, port):
+        """A guest is served for a moment. Frontends that come one after the other and are not served are let in with a growing delay;
+        a test of many of them would do little but wait."""
+        with NetGuest(self.paths[port], size=8, memory=4 << 20):
+            pass
+        self.wait_state(port, "waiting")
+
     def pair_of_guests(self, **options):
         """Guests on p0 and p1 that know each other's address."""
         a, b = self.guest(0, **options), self.guest(1, **options)

@@ -97,15 +97,18 @@ class Disconnected(Exception):
 
 
 class Region:
-    """A piece of guest memory on its own memfd. Addresses: guest-physical, and in the frontend's own (made-up) address space."""
+    """A piece of guest memory on its own memfd. Addresses: guest-physical, and in the frontend's own (made-up) address space.
+
+    private: as QEMU maps it without share=on; what the guest writes never reaches the memfd.
+    """
 
     NAME = "vhostlane-test-guest"
 
-    def __init__(self, size, guest, user, offset=0):
+    def __init__(self, size, guest, user, offset=0, private=False):
         self.size, self.guest, self.user, self.offset = size, guest, user, offset
         self.fd = os.memfd_create(self.NAME)
         os.ftruncate(self.fd, offset + size)
-        self.map = mmap.mmap(self.fd, size, offset=offset)
+        self.map = mmap.mmap(self.fd, size, mmap.MAP_PRIVATE if private else mmap.MAP_SHARED, offset=offset)
         self.view = memoryview(self.map)
         self.used = 0
 
@@ -124,9 +127,9 @@ class Region:
 class Memory:
     """Guest memory of one or more regions, with an allocator that never frees."""
 
-    def __init__(self, size=16 << 20, regions=1, guest=0x40000000, user=0x7E0000000000, gap=1 << 24):
+    def __init__(self, size=16 << 20, regions=1, guest=0x40000000, user=0x7E0000000000, gap=1 << 24, private=False):
         each = size // regions
-        self.regions = [Region(each, guest + i * (each + gap), user + i * (each + 2 * gap)) for i in range(regions)]
+        self.regions = [Region(each, guest + i * (each + gap), user + i * (each + 2 * gap), private=private) for i in range(regions)]
 
     def add(self, region):
         self.regions.append(region)

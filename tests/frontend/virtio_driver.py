@@ -114,7 +114,7 @@ class NetGuest:
 
     Ring numbers as on the wire: 2 x pair is to_guest, 2 x pair + 1 is from_guest. Options: size, pairs, mergeable, indirect,
     event_idx, modern, buffer (bytes of one receive buffer), base (first index), kicks and calls (False: no descriptors),
-    posted (receive buffers to start with, default all), connection or listener (else connects to path).
+    posted (receive buffers to start with, default all), private (memory, see Region), connection or listener (else connects to path).
     """
 
     SEND_SLOT = 12288
@@ -126,7 +126,7 @@ class NetGuest:
         self.modern, self.kicks, self.calls = get("modern", True), get("kicks", True), get("calls", True)
         self.buffer, self.base, self.posted = get("buffer", 2048), get("base", 0), get("posted", None)
         self.header = 12 if self.modern or self.mergeable else 10
-        self.memory = Memory(get("memory", 64 << 20), get("regions", 1))
+        self.memory = Memory(get("memory", 64 << 20), get("regions", 1), private=get("private", False))
         self.rings = [Vring(self.memory, self.size, self.event_idx, self.base) for _ in range(2 * self.pairs)]
         self.kick_fds, self.call_fds = [None] * (2 * self.pairs), [None] * (2 * self.pairs)
         slots = min(self.size, 256)

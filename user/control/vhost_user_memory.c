@@ -6,155 +6,146 @@
  * (QEMU without share=on): what the guest writes then goes to copies of the pages, the file stays as it was, and every ring looks
  * empty for ever. Or it shares nothing at all (QEMU without a memory backend) and sets its rings up all the same. Three looks:
  *   - as regions come, the mappings of the process at the other end: a file that it has mapped, but never shared, is exact.
- *     Rings in such memory do not start. No verdict where the process is not visible (another PID namespace, another user's), is not
- *     the one that has the memory (a proxy), or has too many mappings to read;
+ *     Rings in such memory do not start, or are stopped, as the answer may come late. No verdict where the process is not visible (another
+ *     PID namespace, another user's), is not the one that has the memory (a proxy), or has too many mappings to read;
  *   - rings that have a kick descriptor, and after WATCH_NS still no memory;
  *   - rings that the guest has kicked, and whose descriptors are still all zero. No proof, so it is said and changes nothing.
  * Each session is told once. Looking ends with the first sign of life in a ring.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <unistd.h>
 
 #include "common/util.h"
 #include "control/vhost_user_session.h"
 
 #define WATCH_NS 3000000000ull
-#define MAPS_BYTES_MAX (1024 * 1024) /* of /proc/PID/maps; some 10,000 mappings */
 #define DESCRIPTORS_LOOKED_AT 64u
 /* QEMU makes eventfds with one kick in them (virtio_bus_set_host_notifier), so one says nothing of the guest. */
 #define KICKS_OF_A_GUEST 2
 
-/* --- the frontend's mappings ----------------------------------------------------------------------------------------- */
-
-enum verdict { MAPPED_UNKNOWN, MAPPED_SHARED, MAPPED_PRIVATELY };
-
-/* proc(5): "start-end perms offset major:minor inode path". */
-static enum verdict judge_line(const char *line, const struct stat *file)
-{
-	unsigned major_number, minor_number;
-	unsigned long long inode;
-	char perms[5];
-
-	if (sscanf(line, "%*x-%*x %4s %*x %x:%x %llu", perms, &major_number, &minor_number, &inode) != 4 || strlen(perms) != 4)
-		return MAPPED_UNKNOWN;
-	if (inode != file->st_ino || makedev(major_number, minor_number) != file->st_dev)
-		return MAPPED_UNKNOWN;
-	return perms[3] == 's' ? MAPPED_SHARED : MAPPED_PRIVATELY;
-}
-
-/* One shared mapping is enough to be content. */
-static enum verdict judge_mappings(int maps_fd, const struct stat *file)
-{
-	enum verdict verdict = MAPPED_UNKNOWN;
-	char buffer[8192];
-	size_t have = 0;
-
-	for (size_t total = 0; total < MAPS_BYTES_MAX;) {
-		ssize_t got = read(maps_fd, buffer + have, sizeof(buffer) - 1 - have);
-		char *line = buffer, *end;
-
-		if (got == 0)
-			return verdict;
-		if (got < 0)
-			return MAPPED_UNKNOWN;
-		total += (size_t)got;
-		have += (size_t)got;
-		buffer[have] = '\0';
-		while ((end = strchr(line, '\n'))) {
-			enum verdict one;
-
-			*end = '\0';
-			one = judge_line(line, file);
-			if (one == MAPPED_SHARED)
-				return one;
-			if (one == MAPPED_PRIVATELY)
-				verdict = one;
-			line = end + 1;
-		}
-		have = strlen(line);
-		/* No path is as long as the buffer; what is, can be cut. */
-		if (have == sizeof(buffer) - 1)
-			have = 0;
-		memmove(buffer, line, have);
-	}
-	return MAPPED_UNKNOWN;
-}
-
-static bool file_is_unshared(struct vhost_user_session *s, int fd)
-{
-	enum verdict verdict = MAPPED_UNKNOWN;
-	struct stat file;
-	char path[32];
-	int maps_fd;
-
-	if (s->peer_pid <= 0 || fstat(fd, &file) < 0)
-		return false;
-	for (unsigned i = 0; i < min_u32(s->judged_count, ARRAY_SIZE(s->judged)); i++)
-		if (s->judged[i].inode == file.st_ino && s->judged[i].device == file.st_dev)
-			return s->judged[i].unshared;
-	snprintf(path, sizeof(path), "/proc/%d/maps", s->peer_pid);
-	maps_fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (maps_fd >= 0) {
-		verdict = judge_mappings(maps_fd, &file);
-		close(maps_fd);
-	}
-	if (verdict == MAPPED_UNKNOWN)
-		return false;
-	s->judged[s->judged_count++ % ARRAY_SIZE(s->judged)] = (struct judged_file){
-		.device = file.st_dev, .inode = file.st_ino, .unshared = verdict == MAPPED_PRIVATELY
-	};
-	return verdict == MAPPED_PRIVATELY;
-}
-
 /* --- regions --------------------------------------------------------------------------------------------------------- */
 
-static void drop(struct unshared_memory *unshared, const struct guest_region_setup *setup)
+static void say_unshared(struct vhost_user_session *s)
 {
-	for (unsigned i = 0; i < unshared->count; i++)
-		if (unshared->regions[i].user_address == setup->user_address && unshared->regions[i].size == setup->size)
-			unshared->regions[i--] = unshared->regions[--unshared->count];
-}
+	bool any = false;
 
-void memory_judge(struct vhost_user_session *s, const struct guest_region_setup *setup, const int *fds, unsigned count, bool replace)
-{
-	struct unshared_memory *next = &s->unshared_next;
-
-	*next = s->unshared;
-	if (replace)
-		next->count = 0;
-	for (unsigned i = 0; i < count; i++) {
-		drop(next, &setup[i]);
-		if (file_is_unshared(s, fds[i]) && next->count < ARRAY_SIZE(next->regions))
-			next->regions[next->count++] = setup[i];
-	}
-}
-
-void memory_judge_without(struct vhost_user_session *s, const struct guest_region_setup *setup)
-{
-	s->unshared_next = s->unshared;
-	drop(&s->unshared_next, setup);
-}
-
-void memory_judged(struct vhost_user_session *s)
-{
-	s->unshared = s->unshared_next;
-	if (!s->unshared.count || s->memory_told)
+	for (unsigned i = 0; i < s->files.count; i++)
+		any |= s->files.regions[i].unshared;
+	if (!any || s->memory_told)
 		return;
 	s->memory_told = true;
 	session_note_fault(s, "the frontend maps its memory privately: nothing that the guest writes arrives here; " REMEDY_SHARE);
 }
 
+static bool lies_unshared(const struct vhost_user_session *s, const struct session_ring *r)
+{
+	return memory_is_unshared(s, r->desc) || memory_is_unshared(s, r->avail) || memory_is_unshared(s, r->used);
+}
+
+static void on_answers(void *context, int fd, uint32_t events)
+{
+	struct vhost_user_session *s = context;
+	struct peer_maps_answer answer;
+
+	while (peer_maps_take(s->peer_maps, &answer)) {
+		for (unsigned i = 0; i < min_u32(s->judged_count, ARRAY_SIZE(s->judged)); i++)
+			if (s->judged[i].inode == answer.inode && s->judged[i].device == answer.device)
+				s->judged[i].unshared = answer.unshared;
+		for (unsigned i = 0; i < s->files.count; i++)
+			if (s->files.regions[i].inode == answer.inode && s->files.regions[i].device == answer.device)
+				s->files.regions[i].unshared = answer.unshared;
+	}
+	say_unshared(s);
+	/* They were started before it was known. */
+	for (unsigned i = 0; i < s->ring_count; i++)
+		if (s->rings[i].started && lies_unshared(s, &s->rings[i]))
+			rings_quiesce(s, (int)i);
+	rings_start(s);
+	rings_publish(s);
+}
+
+/* Return: false if questions cannot be asked. */
+static bool may_ask(struct vhost_user_session *s)
+{
+	struct error error;
+
+	if (s->peer_answers)
+		return true;
+	if (s->peer_pid <= 0)
+		return false;
+	s->peer_maps = peer_maps_open(s->peer_pid, s->reaper);
+	if (s->peer_maps)
+		s->peer_answers = event_loop_add(s->loop, peer_maps_fd(s->peer_maps), EPOLLIN, on_answers, s, &error);
+	if (s->peer_answers)
+		return true;
+	peer_maps_close(s->peer_maps);
+	s->peer_maps = NULL;
+	return false;
+}
+
+/* What is known so far; asks if nothing is. */
+static bool file_is_unshared(struct vhost_user_session *s, const struct stat *file)
+{
+	for (unsigned i = 0; i < min_u32(s->judged_count, ARRAY_SIZE(s->judged)); i++)
+		if (s->judged[i].inode == file->st_ino && s->judged[i].device == file->st_dev)
+			return s->judged[i].unshared;
+	if (!may_ask(s))
+		return false;
+	s->judged[s->judged_count++ % ARRAY_SIZE(s->judged)] = (struct peer_maps_answer){ .device = file->st_dev, .inode = file->st_ino };
+	peer_maps_ask(s->peer_maps, file->st_dev, file->st_ino);
+	return false;
+}
+
+static void drop(struct region_files *files, const struct guest_region_setup *setup)
+{
+	for (unsigned i = 0; i < files->count; i++)
+		if (files->regions[i].user_address == setup->user_address && files->regions[i].size == setup->size)
+			files->regions[i--] = files->regions[--files->count];
+}
+
+void memory_judge(struct vhost_user_session *s, const struct guest_region_setup *setup, const int *fds, unsigned count, bool replace)
+{
+	struct region_files *next = &s->files_next;
+
+	*next = s->files;
+	if (replace)
+		next->count = 0;
+	for (unsigned i = 0; i < count; i++) {
+		struct stat file;
+
+		drop(next, &setup[i]);
+		/* It was mapped, so its file system is one that answers. */
+		if (fstat(fds[i], &file) < 0 || next->count == ARRAY_SIZE(next->regions))
+			continue;
+		next->regions[next->count++] = (struct region_file){
+			.user_address = setup[i].user_address,
+			.size = setup[i].size,
+			.device = file.st_dev,
+			.inode = file.st_ino,
+			.unshared = file_is_unshared(s, &file),
+		};
+	}
+}
+
+void memory_judge_without(struct vhost_user_session *s, const struct guest_region_setup *setup)
+{
+	s->files_next = s->files;
+	drop(&s->files_next, setup);
+}
+
+void memory_judged(struct vhost_user_session *s)
+{
+	s->files = s->files_next;
+	say_unshared(s);
+}
+
 bool memory_is_unshared(const struct vhost_user_session *s, uint64_t user_address)
 {
-	for (unsigned i = 0; i < s->unshared.count; i++)
-		if (user_address - s->unshared.regions[i].user_address < s->unshared.regions[i].size)
-			return true;
+	for (unsigned i = 0; i < s->files.count; i++)
+		if (user_address - s->files.regions[i].user_address < s->files.regions[i].size)
+			return s->files.regions[i].unshared;
 	return false;
 }
 
@@ -255,7 +246,11 @@ void memory_watch(struct vhost_user_session *s)
 void memory_forget(struct vhost_user_session *s)
 {
 	stop_watch(s);
-	s->unshared.count = s->unshared_next.count = 0;
+	event_source_remove(s->peer_answers);
+	s->peer_answers = NULL;
+	peer_maps_close(s->peer_maps);
+	s->peer_maps = NULL;
+	s->files.count = s->files_next.count = 0;
 	s->judged_count = 0;
 	s->memory_proven = s->memory_told = false;
 }

@@ -291,7 +291,7 @@ static void start_ring(struct vhost_user_session *s, unsigned index)
 		return;
 	forget_first_kick(r);
 	if (memory_is_unshared(s, r->desc) || memory_is_unshared(s, r->avail) || memory_is_unshared(s, r->used)) {
-		/* Said when the memory came. */
+		/* Said when it was found out. */
 		if (!r->misplaced)
 			signal_eventfd(s, r->err_fd);
 		r->misplaced = true;

@@ -14,6 +14,7 @@
 #define VHOSTLANE_CONTROL_VHOST_USER_SESSION_H
 
 #include "common/log.h"
+#include "control/peer_maps.h"
 #include "control/vhost_user.h"
 #include "control/vhost_user_message.h"
 
@@ -50,17 +51,15 @@ struct session_ring {
 	struct vhost_user_session *session;
 };
 
-/* Regions that the frontend has mapped privately, by its own addresses. */
-struct unshared_memory {
+/* Where the regions lie for the frontend, and on which files. */
+struct region_files {
 	unsigned count;
-	struct guest_region_setup regions[GUEST_REGIONS_MAX];
-};
-
-/* A memory file that was looked for in the frontend's mappings, and what was found; frontends send one again and again. */
-struct judged_file {
-	dev_t device;
-	ino_t inode;
-	bool unshared;
+	struct region_file {
+		uint64_t user_address, size;
+		dev_t device;
+		ino_t inode;
+		bool unshared; /* the frontend has it mapped privately */
+	} regions[GUEST_REGIONS_MAX];
 };
 
 struct vhost_user_session {
@@ -114,8 +113,10 @@ struct vhost_user_session {
 	struct guest_memory *memory_next; /* made and checked, takes the place of the old one once workers let go of it */
 
 	/* Is it the memory that the guest writes? (vhost_user_memory.c) */
-	struct unshared_memory unshared, unshared_next;
-	struct judged_file judged[GUEST_REGIONS_MAX];
+	struct region_files files, files_next;
+	struct peer_maps *peer_maps;
+	struct event_source *peer_answers;
+	struct peer_maps_answer judged[GUEST_REGIONS_MAX]; /* asked of, and answered; frontends send one file again and again */
 	unsigned judged_count;
 	bool memory_proven; /* something of the guest was seen in a ring */
 	bool memory_told;   /* that it is not; once a session */
@@ -169,11 +170,11 @@ void socket_calm(struct vhost_user_session *session);
 
 /* --- vhost_user_memory.c --------------------------------------------------------------------------------------------- */
 
-/* Regions came, all that there are (@replace) or more: finds those that the frontend itself has mapped privately. Fills unshared_next. */
+/* Regions came, all that there are (@replace) or more: asks how the frontend itself has them mapped. Fills files_next. */
 void memory_judge(struct vhost_user_session *session, const struct guest_region_setup *setup, const int *fds, unsigned count, bool replace);
-/* A region goes. Fills unshared_next. */
+/* A region goes. Fills files_next. */
 void memory_judge_without(struct vhost_user_session *session, const struct guest_region_setup *setup);
-/* unshared_next is in force; says it if nothing can arrive. */
+/* files_next is in force; says it if nothing can arrive. */
 void memory_judged(struct vhost_user_session *session);
 /* Lies what the frontend has at this address of its own in memory that it does not share? */
 bool memory_is_unshared(const struct vhost_user_session *session, uint64_t user_address);

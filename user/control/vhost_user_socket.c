@@ -130,7 +130,8 @@ static void open_door(void *context)
 	event_source_remove(s->door);
 	s->door = NULL;
 	s->door_opened_ns = now_ns();
-	event_source_modify(s->listening, EPOLLIN);
+	if (!s->hold)
+		event_source_modify(s->listening, EPOLLIN);
 }
 
 static void close_door(struct vhost_user_session *s)
@@ -205,7 +206,8 @@ static void on_listen(void *context, int listen_fd, uint32_t events)
 	struct vhost_user_session *s = context;
 	int fd;
 
-	if (session_must_wait(s))
+	/* The door may have been closed since the loop looked. */
+	if (s->door || session_must_wait(s))
 		return;
 	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (fd < 0) {
