@@ -124,6 +124,7 @@ static int add_device(struct engine *engine, struct lane_device *device, unsigne
 		.device = device,
 		.domain = (uint16_t)domain,
 		.is_uplink = is_uplink,
+		.open_checksums = is_uplink && !strcmp(uplink_info(engine->uplinks[domain])->kind, "veth"),
 		.node = node,
 	};
 	return 0;

@@ -261,6 +261,13 @@ static void copy_to_chunks(const struct lane_device *device, const struct frame 
 	const bool complete = frame->offload.needs_checksum;
 	struct frame_checksum checksum;
 
+	if (complete && frame->length <= room) {
+		frame_copy(frame, to, true);
+		if (unlikely(frame->length < FRAME_LENGTH_PADDED))
+			memset(to + frame->length, 0, FRAME_LENGTH_PADDED - frame->length);
+		*lengths = max_u32(frame->length, FRAME_LENGTH_PADDED);
+		return;
+	}
 	if (complete)
 		frame_checksum_start(&checksum, frame);
 	for (;;) {

@@ -147,7 +147,8 @@ unsigned ring_pending(struct ring *ring);
  * Pads to FRAME_LENGTH_PADDED. With mergeable buffers spreads over as many chains as needed and sets num_buffers
  * (5.1.6.4); a frame that does not fit what is available is left out whole: no chain is consumed (-ENOBUFS), and without
  * mergeable buffers a frame larger than its chain is dropped and counted (-EMSGSIZE), the chain kept for the next.
- * Return: 0, -ENOBUFS, -EMSGSIZE, -EIO (faulted). Used entries are published by ring_put_done().
+ * A coalesced frame whose parts are to be verified (offload.sums) and of which one is wrong is left out whole, too (-EBADMSG).
+ * Return: 0, -ENOBUFS, -EMSGSIZE, -EBADMSG, -EIO (faulted). Used entries are published by ring_put_done().
  */
 int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_header *header);
 

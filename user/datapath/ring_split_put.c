@@ -203,10 +203,18 @@ static bool put_known_to_fail(struct ring *ring, uint32_t total)
 		__atomic_load_n(&ring->avail->idx, __ATOMIC_RELAXED) == ring->lacking_seen);
 }
 
-/* The frame's checksum is open and the receiver is not told so: it is completed while the frame is copied. */
-static inline bool must_complete(const struct frame *frame, const struct vnet_header *header)
+/* To be summed while it is copied: its checksum is open and the receiver is not told so, or its parts are to be verified. */
+static inline bool must_sum(const struct frame *frame, const struct vnet_header *header)
 {
-	return unlikely(frame->offload.needs_checksum) && !(header->flags & VNET_NEEDS_CSUM);
+	return unlikely(frame_checksum_wanted(frame, header->flags & VNET_NEEDS_CSUM));
+}
+
+/* A part of a coalesced frame was wrong. What was written of it lies in buffers that stay ours, and is forgotten. */
+static int put_wrong(struct ring *ring)
+{
+	if ((uint16_t)(ring->ahead_end - ring->last_avail) > RING_AHEAD)
+		ring->ahead_end = ring->last_avail; /* overwritten: to be read again */
+	return -EBADMSG;
 }
 
 static __attribute__((noinline)) int put_frame(struct ring *ring, const struct frame *frame,
@@ -225,7 +233,7 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 	if (put_known_to_fail(ring, total))
 		return put_failed(ring, ring->lacking_length, ring->lacking_result);
 	first.num_buffers = 1;
-	if (must_complete(frame, header)) {
+	if (must_sum(frame, header)) {
 		frame_checksum_start(&checksum, frame);
 		put.source.checksum = &checksum;
 	}
@@ -235,8 +243,8 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 			ring->ahead_end = ring->last_avail; /* overwritten: to be read again */
 		return put_failed(ring, total, rc);
 	}
-	if (put.source.checksum)
-		frame_checksum_finish(&checksum);
+	if (put.source.checksum && !frame_checksum_finish(&checksum))
+		return put_wrong(ring);
 	if (put.chains > 1) {
 		*put.num_buffers[0] = (uint8_t)put.chains;
 		*put.num_buffers[1] = (uint8_t)(put.chains >> 8);
@@ -298,7 +306,7 @@ int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_hea
 	    unlikely(!have_slot(ring)))
 		return put_failed(ring, total, ring_usable(ring) ? -ENOBUFS : -EIO);
 	slot = &ring->ahead[ring->last_avail % RING_AHEAD];
-	if (likely(slot->at && total <= slot->desc.len)) {
+	if (likely(slot->at && total <= slot->desc.len && !frame->offload.sums)) {
 		uint8_t *to = slot->at;
 
 		vnet_write(header_length, header, to);
@@ -307,7 +315,7 @@ int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_hea
 			   frame->head_length == length && !frame->offload.needs_checksum))
 			copy_head(to + header_length, frame->head, length);
 		else
-			put_rest(frame, to + header_length, must_complete(frame, header));
+			put_rest(frame, to + header_length, must_sum(frame, header));
 		used_write(ring, ring->used_next++, slot->head, total);
 		ring->last_avail++;
 	} else {

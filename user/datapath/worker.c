@@ -182,19 +182,21 @@ static void charge(struct queue_pair *pair, uint64_t cycles)
 /* What came of a group of frames that were put into one ring. */
 struct put_result {
 	unsigned delivered, too_large, no_buffers, faulted;
+	uint32_t too_large_length; /* of the last one */
 	uint64_t bytes;
 };
 
 /* Return: false if the ring takes nothing more at all. */
-static bool put_one(struct ring *ring, const struct frame *frame, const struct vnet_header *header, struct put_result *result)
+static bool count_put_one(struct put_result *result, const struct frame *frame, int code)
 {
-	switch (ring_put(ring, frame, header)) {
+	switch (code) {
 	case 0:
 		result->delivered++;
 		result->bytes += frame->length;
 		return true;
 	case -EMSGSIZE:
 		result->too_large++;
+		result->too_large_length = frame->length;
 		return true;
 	case -ENOBUFS: /* a shorter one may still find room; what fails again fails cheaply */
 		result->no_buffers++;
@@ -203,6 +205,11 @@ static bool put_one(struct ring *ring, const struct frame *frame, const struct v
 		result->faulted++;
 		return false;
 	}
+}
+
+static bool put_one(struct ring *ring, const struct frame *frame, const struct vnet_header *header, struct put_result *result)
+{
+	return count_put_one(result, frame, ring_put(ring, frame, header));
 }
 
 /* Segments of a frame for a guest that does not take it whole, straight into its buffers. */
@@ -226,16 +233,33 @@ static bool put_segments(struct worker *w, const struct port_view *view, struct 
 	return true;
 }
 
+/* Of a merged frame one part turned out to have a wrong checksum while it was copied: each goes as it came. */
+static bool put_parts(struct worker *w, struct ring *ring, const struct frame *merged, struct put_result *result)
+{
+	static const struct vnet_header plain;
+	struct frame *const *parts;
+	const uint32_t part_count = coalesce_parts(&w->coalesce, merged, &parts);
+	bool more = true;
+
+	for (uint32_t i = 0; i < part_count && more; i++)
+		more = put_one(ring, parts[i], &plain, result);
+	return more;
+}
+
 /* A frame whose checksum is open or known, or that is to be cut. */
 static bool put_offloaded(struct worker *w, const struct port_view *view, struct ring *ring, const struct frame *frame,
 			  struct put_result *result)
 {
 	struct vnet_header header;
+	int code;
 
 	if (frame->offload.gso != FRAME_GSO_NONE && !vnet_receiver_takes(frame, view->features))
 		return put_segments(w, view, ring, frame, result);
+	if (w->from_lane && frame->offload.gso == FRAME_GSO_NONE && frame->offload.needs_checksum)
+		counter_add(&view->port->counters[w->index], PORT_COMPLETED_PARTIAL, 1);
 	vnet_header_for(frame, view->features, &header);
-	return put_one(ring, frame, &header, result);
+	code = ring_put(ring, frame, &header);
+	return code == -EBADMSG ? put_parts(w, ring, frame, result) : count_put_one(result, frame, code);
 }
 
 static void count_put(struct worker *w, const struct port_view *view, struct queue_pair *pair, const struct put_result *result)
@@ -249,8 +273,8 @@ static void count_put(struct worker *w, const struct port_view *view, struct que
 	}
 	if (unlikely(result->too_large)) {
 		counter_add(counters, PORT_DROP_TO_GUEST_TOO_LARGE, result->too_large);
-		log_limited(LOG_LEVEL_WARNING, "port %s: %u frames are larger than the guest's buffers; raise the guest's MTU or lower the sender's",
-			    view->port->name, result->too_large);
+		log_limited(LOG_LEVEL_WARNING, "port %s: a frame of %u bytes is larger than the guest's buffers; raise the guest's MTU or lower the sender's",
+			    view->port->name, result->too_large_length);
 	}
 	if (unlikely(result->no_buffers))
 		counter_add(counters, PORT_DROP_TO_GUEST_NO_BUFFERS, result->no_buffers);
@@ -263,7 +287,7 @@ static void count_put(struct worker *w, const struct port_view *view, struct que
 /* TCP segments (and datagrams) of one burst from a device become few large frames, if the guest takes those. */
 static unsigned coalesce(struct worker *w, const struct port_view *view, struct frame *const **frames, unsigned frame_count)
 {
-	const unsigned count_out = coalesce_frames(*frames, frame_count, view->coalesce, &w->coalesce);
+	const unsigned count_out = coalesce_frames(*frames, frame_count, view->coalesce | COALESCE_VERIFY_LATER, &w->coalesce);
 
 	if (w->coalesce.counters.merged)
 		counter_add(&view->port->counters[w->index], PORT_COALESCED, w->coalesce.counters.merged);
@@ -374,12 +398,28 @@ static void output_learn(void *context, struct port *port, const uint8_t *mac, u
 
 /* --- a round ------------------------------------------------------------------------------------------------------- */
 
+/* A veth's peer may leave checksums to a device that is not there. Those that hold just the pseudo-header's sum are completed. */
+static void find_open_checksums(struct frame_burst *burst)
+{
+	struct layout layout;
+
+	for (uint32_t i = 0; i < burst->count; i++) {
+		struct frame *frame = &burst->frames[i];
+
+		layout_parse(frame->head, frame->head_length, &layout);
+		if (frame_verify(frame, &layout) == FRAME_VERIFY_PARTIAL)
+			frame_expect_completion(frame, &layout);
+	}
+}
+
 static unsigned poll_lane(struct worker *w, struct device_end *end, struct lane *lane)
 {
 	unsigned frames = lane_receive(end->port, lane, &w->burst, FRAME_BURST);
 
 	if (!frames)
 		return 0;
+	if (unlikely(end->of.open_checksums))
+		find_open_checksums(&w->burst);
 	switch_from_device(w->plan, end->of.domain, w->index, &w->burst, &w->output, w->counters);
 	lane_release(end->port, lane, &w->burst);
 	count(w, WORKER_FRAMES_FROM_LANES, frames);
