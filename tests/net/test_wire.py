@@ -399,3 +399,35 @@ def test_moves_by_bpftool_lose_and_reorder_nothing(rig):
         order_to(lan, pair, goal)
         wait_for(lambda p=pair: placed(lan, p) == goal and affinity(lan, p)["cpu"] == goal, "the pair is where it was ordered to")
     lan.done()
+
+
+def ones_sum(data):
+    data += b"\0" * (len(data) % 2)
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def test_open_checksums_of_the_wire_are_completed(rig):
+    """A veth peer with tx checksumming on leaves checksums to a device that is not there: guests get them whole."""
+    lan = Lan(rig, guests=1)
+    count, address = 20, f"{lan.net}.77"
+    far = lan.link.namespace
+    far.sh(["ethtool", "-K", lan.link.peer, "tx", "on"])
+    far.sh(["ip", "neigh", "replace", address, "lladdr", ":".join(f"{byte:02x}" for byte in lan.macs[0]), "dev", lan.link.peer])
+    far.sh(["/usr/bin/python3", "-c", f"""if True:
+        import socket
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        for i in range({count}):
+            s.sendto(bytes([i]) * (100 + 37 * i), ({address!r}, 999))"""])
+    got = 0
+    while got < count:
+        frame = lan.guests[0].expect(1)[0]
+        if frame[12:14] != b"\x08\x00" or frame[23] != 17 or frame[36:38] != struct.pack(">H", 999):
+            continue
+        packet = frame[14:14 + struct.unpack(">H", frame[16:18])[0]]
+        assert ones_sum(packet[12:20] + struct.pack(">HH", 17, len(packet) - 20) + packet[20:]) == 0xFFFF
+        got += 1
+    assert lan.daemon.json("counters")["ports"]["vm1"]["partial_checksums"] == count
+    lan.done()
