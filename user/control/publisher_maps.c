@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "control/publisher_private.h"
+
+void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index)
+{
+	struct managed_pair *managed = &mp->pairs[index];
+	struct uplink *uplink = uplink_of(engine, mp);
+	const struct vl_queue_key key = {.port = mp->port->id, .queue_pair = index};
+	struct worker *w = managed->worker >= 0 ? engine->workers[managed->worker] : NULL;
+	struct vl_queue_value value;
+	int result;
+
+	if (!uplink)
+		return;
+	if (!w || !pair_active(mp, index)) {
+		if (managed->is_published)
+			bpf_set_affinity_delete(uplink_bpf(uplink), &key);
+		managed->is_published = false;
+		return;
+	}
+	value = (struct vl_queue_value){
+		.cpu = (uint32_t)(worker_cpu(w) < 0 ? engine->cpus_of_slots[(unsigned)managed->worker % engine->cpu_count] : worker_cpu(w)),
+		.node = worker_node(w) < 0 ? 0 : (uint32_t)worker_node(w),
+		.worker = (uint32_t)managed->worker,
+		.generation = managed->generation,
+	};
+	if (managed->is_published && !memcmp(&value, &managed->published, sizeof(value)))
+		return;
+	result = bpf_set_affinity_put(uplink_bpf(uplink), &key, &value);
+	if (result)
+		log_error("port %s: queue_affinity refuses pair %u: %s; its frames go to the host's stack", mp->config.name, index, strerror(-result));
+	managed->published = value;
+	managed->is_published = result == 0;
+}
+
+static unsigned node_of_port(const struct engine *engine, const struct managed_port *mp, struct uplink *uplink)
+{
+	for (unsigned i = 0; i < mp->config.queues; i++) {
+		const int w = mp->pairs[i].worker;
+
+		if (w >= 0 && worker_node(engine->workers[w]) >= 0 && uplink_host_link(uplink, (unsigned)worker_node(engine->workers[w])))
+			return (unsigned)worker_node(engine->workers[w]);
+	}
+	for (unsigned node = 0; node < VL_NODES_MAX; node++)
+		if (uplink_host_link(uplink, node))
+			return node;
+	return 0;
+}
+
+unsigned receiving_pairs(const struct managed_port *mp)
+{
+	for (unsigned i = mp->config.queues; i > 0; i--)
+		if (pair_receives(mp, i - 1))
+			return i;
+	return 0;
+}
+
+static bool key_is_wanted(const struct managed_port *mp, const struct vl_port_key *key)
+{
+	for (unsigned i = 0; i < mp->address_count; i++)
+		if (!memcmp(mp->addresses[i].mac, key->mac, 6) && mp->addresses[i].vlan == key->vlan)
+			return true;
+	return false;
+}
+
+static uint32_t flags_of(const struct port *port)
+{
+	if (port->key_vlan)
+		return 0;
+	return VL_PORT_TRUNK | (port->any_vlan ? 0 : VL_PORT_VLANS);
+}
+
+/* Addresses that the port has no more. All ports', before any is put: one may have passed to another port. */
+void drop_addresses(struct engine *engine, struct managed_port *mp)
+{
+	struct uplink *uplink = uplink_of(engine, mp);
+	unsigned kept = 0;
+
+	for (unsigned i = 0; uplink && i < mp->published_count; i++) {
+		if (key_is_wanted(mp, &mp->published_keys[i]))
+			mp->published_keys[kept++] = mp->published_keys[i];
+		else
+			bpf_set_port_delete(uplink_bpf(uplink), &mp->published_keys[i]);
+	}
+	mp->published_count = kept;
+}
+
+/* Makes `ports` say what the port's addresses are now, and how many pairs receive. */
+void put_addresses(struct engine *engine, struct managed_port *mp)
+{
+	struct uplink *uplink = uplink_of(engine, mp);
+	struct vl_port_value value = {.port = mp->port->id, .queue_pairs = receiving_pairs(mp), .flags = flags_of(mp->port)};
+
+	if (!uplink)
+		return;
+	value.node = node_of_port(engine, mp, uplink);
+	if ((value.flags & VL_PORT_VLANS) && bpf_set_vlans_put(uplink_bpf(uplink), mp->port->id, &mp->port->vlans))
+		log_error("port %s: the map `port_vlans` refuses its VLANs; its tagged frames go to the host's stack", mp->config.name);
+	drop_addresses(engine, mp);
+	for (unsigned i = 0; i < mp->address_count; i++) {
+		struct vl_port_key key = {.vlan = mp->addresses[i].vlan};
+		int result;
+
+		memcpy(key.mac, mp->addresses[i].mac, 6);
+		value.flags = flags_of(mp->port) | (mp->addresses[i].learned ? VL_PORT_LEARNED : 0);
+		result = bpf_set_port_put(uplink_bpf(uplink), &key, &value);
+		if (result)
+			log_limited(LOG_LEVEL_ERROR, "port %s: the map `ports` refuses an address: %s; its frames go to the host's stack",
+				    mp->config.name, strerror(-result));
+		mp->published_keys[i] = key;
+	}
+	mp->published_count = mp->address_count;
+	mp->published_value = value;
+}
+
+unsigned list_receiving(const struct managed_port *mp, unsigned *receiving)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < mp->config.queues; i++)
+		if (pair_receives(mp, i))
+			receiving[count++] = i;
+	return count;
+}
+
+static void age_flows_of(struct managed_port *mp)
+{
+	unsigned receiving[VL_QUEUE_PAIRS_MAX];
+	const unsigned count = list_receiving(mp, receiving);
+
+	for (unsigned b = 0; count > 1 && b < VL_FLOW_BUCKETS; b++) {
+		if (__atomic_exchange_n(&mp->port->flow_used[b], 0, __ATOMIC_RELAXED)) {
+			mp->flow_idle[b] = 0;
+		} else if (mp->flow_idle[b] < FLOW_IDLE_AGINGS && ++mp->flow_idle[b] == FLOW_IDLE_AGINGS) {
+			__atomic_store_n(&mp->port->flow_steering[b], receiving[b % count], __ATOMIC_RELAXED);
+		}
+	}
+}
+
+void publisher_age_flows(struct engine *engine)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		if (engine->ports[id])
+			age_flows_of(engine->ports[id]);
+}
+
+/*
+ * Every bucket points at a pair that receives. Buckets in which the guest sends are left to their flows; the others are spread anew, for
+ * guests switch their queues on one after the other.
+ */
+void repair_steering(struct managed_port *mp)
+{
+	uint32_t *steering = mp->port->flow_steering;
+	unsigned receiving[VL_QUEUE_PAIRS_MAX];
+	const unsigned count = list_receiving(mp, receiving);
+
+	for (unsigned b = 0; count && b < VL_FLOW_BUCKETS; b++) {
+		const uint32_t now = __atomic_load_n(&steering[b], __ATOMIC_RELAXED);
+		const bool idle = mp->flow_idle[b] == FLOW_IDLE_AGINGS && !__atomic_load_n(&mp->port->flow_used[b], __ATOMIC_RELAXED);
+
+		if (idle || now >= mp->config.queues || !pair_receives(mp, now))
+			__atomic_store_n(&steering[b], receiving[b % count], __ATOMIC_RELAXED);
+	}
+}
+
+void publisher_forget(struct engine *engine, struct managed_port *mp)
+{
+	mp->address_count = 0;
+	put_addresses(engine, mp);
+	for (unsigned i = 0; i < mp->config.queues; i++)
+		put_affinity(engine, mp, i);
+}
