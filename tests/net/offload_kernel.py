@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The kernel as a second opinion: its segmentation of a frame with a virtio header, and a TCP peer for its own sockets."""
+import json
 import socket
 import struct
 import time
 
 from offload_frames import ACK, FIN, PSH, SYN, TCP, Vnet, build, check, parse, segments
 from packet_socket import SOL_PACKET, PacketSocket, in_namespace
-from rig import Namespace, unique
+from rig import Namespace, unique, wait_for
 
 PACKET_VNET_HDR, SO_SNDBUFFORCE = 15, 32
 
@@ -40,6 +41,8 @@ class KernelSegmenter:
         for end in (a, b):
             space.sh(f"echo 1 > /proc/sys/net/ipv6/conf/{end}/disable_ipv6; ip link set {end} up")
         space.sh(f"ethtool -K {a} tx off tso off gso off txvlan off; ethtool -K {b} gro off")
+        # Until both ends know that their carrier is there, the kernel drops what is sent.
+        wait_for(lambda: all(json.loads(space.sh(["ip", "-j", "link", "show", end]))[0]["operstate"] == "UP" for end in (a, b)), "the pair is up")
         self.out, self.back = VnetSocket(a, space), PacketSocket(b, space)
         rig.undo(self.out.close)
         rig.undo(self.back.close)

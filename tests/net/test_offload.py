@@ -215,6 +215,45 @@ def test_outside_to_guest(lan, taker, end):
         assert whole == expected
 
 
+def with_sum_of_zero(packet, at=0):
+    """The payload changed so that the checksum of the segment that begins there comes out as 0."""
+    payload = bytearray(BYTES[:3000])
+    payload[at + 100:at + 102] = b"\0\0"
+    made = packet(bytes(payload))
+    whole = segments(made.gso_header(1000), made.open)[at // 1000]
+    layout = check(whole)
+    field = layout.transport + (16 if layout.protocol == TCP else 6)
+    payload[at + 100:at + 102] = whole[field:field + 2]
+    return bytes(payload)
+
+
+@pytest.mark.parametrize("at", [0, 1000, 2000])
+@pytest.mark.parametrize("protocol", [TCP, UDP])
+@pytest.mark.parametrize("family", [4, 6])
+def test_checksum_that_comes_out_as_zero(lan, family, protocol, at):
+    """In a datagram 0 means that there is none: the other form of zero is sent (RFC 768, RFC 8200)."""
+    def packet(payload, destination=lan.wire_mac):
+        return build(destination, lan.macs["from-all"], family, protocol, payload, flags=ACK)
+    payload = with_sum_of_zero(packet, at)
+    for destination in (lan.wire_mac, lan.host_mac, lan.macs["none-mrg"], lan.macs["none-plain"]):
+        made = packet(payload, destination)
+        expected = segments(made.gso_header(1000), made.open)
+        layout = check(expected[at // 1000])
+        field = layout.transport + (16 if protocol == TCP else 6)
+        assert expected[at // 1000][field:field + 2] == (b"\0\0" if protocol == TCP else b"\xff\xff")
+        # Cut here, and cut by the guest.
+        alone = build(destination, lan.macs["from-all"], family, protocol, payload[at:at + 1000], flags=ACK)
+        for header, frame in ((made.gso_header(1000), made.open), (alone.open_header(), alone.open)):
+            wanted = segments(header, frame)
+            lan.vms["from-all"].give(header, frame)
+            name = next((name for name, address in lan.macs.items() if address == destination), None)
+            if name:
+                got = lan.guest_receive(lan.vms[name], lan.macs["from-all"], len(wanted))[1]
+            else:
+                got = lan.raw_receive(lan.wire if destination == lan.wire_mac else lan.host, lan.macs["from-all"], len(wanted), destination)
+            assert got == wanted
+
+
 # --- the kernel's own sockets -----------------------------------------------------------------------------------------
 
 
