@@ -5,6 +5,7 @@ The program under test: VHOSTLANE in the environment, else vhostlane of the buil
 """
 import os
 import sys
+import time
 
 import pytest
 
@@ -96,6 +97,14 @@ class Switch:
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def descriptors_at_rest(self):
+        """Without those that it has open for a moment, to read a file of the system."""
+        counts = []
+        for _ in range(50):
+            counts.append(self.descriptors())
+            time.sleep(0.02)
+        return min(counts)
 
     def mappings(self):
         """Mappings of guests' memory."""

@@ -254,7 +254,7 @@ def test_storm(switch):
     # Eleven at once, seven with a delay that doubles, then one a second.
     assert 11 <= sessions <= 11 + 7 + seconds + 1
     log = s.daemon.log()
-    assert log.count("port p0:") <= 5 * 4 + 4, log
+    assert log.count("port p0:") <= 5 * 4 + 4, log  # five of each kind in ten seconds
     assert log.count("probably wants more") == 1 and log.count("frontends came within a second") == 1
     # The other port's lines are not among what is held back.
     for _ in range(3):

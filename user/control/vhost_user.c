@@ -91,7 +91,7 @@ void session_begin(struct vhost_user_session *s, int fd)
 	}
 	s->peer_pid = peer_pid(fd);
 	s->served++;
-	session_log_limited(life_level(s), s, TALK_LIFE, "frontend connected (process %d)", s->peer_pid);
+	session_log_limited(life_level(s), s, TALK_BEGIN, "frontend connected (process %d)", s->peer_pid);
 }
 
 void session_note_fault(struct vhost_user_session *s, const char *format, ...)
@@ -150,7 +150,7 @@ void session_end(struct vhost_user_session *s, bool fault, const char *format, .
 	if (fault)
 		session_note_fault(s, "session ended: %s", reason);
 	else
-		session_log_limited(life_level(s), s, TALK_LIFE, "session ended: %s", reason);
+		session_log_limited(life_level(s), s, TALK_END, "session ended: %s", reason);
 	/* QEMU asks how many there are, finds them too few, and says so only where its own errors go. */
 	if (!fault && s->told_pairs_ns && now_ns() - s->told_pairs_ns < AT_ONCE_NS)
 		session_note_fault(s, "the frontend left after being told of %u queue pair%s; it probably wants more: raise queues= of the port, "

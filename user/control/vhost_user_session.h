@@ -29,7 +29,7 @@ enum ring_enable { RING_ENABLE_DEFAULT, RING_ENABLE_OFF, RING_ENABLE_ON };
  * Lines that a frontend can cause again and again, limited for each port: one port's storm silences no other port, and of
  * its own only those of the same kind.
  */
-enum session_talk { TALK_LIFE, TALK_FAULT, TALK_MESSAGE, TALK_DOOR, TALK_STORM, TALK_COUNT };
+enum session_talk { TALK_BEGIN, TALK_END, TALK_FAULT, TALK_MESSAGE, TALK_DOOR, TALK_STORM, TALK_COUNT };
 
 /* What the frontend said of one ring, and what became of it. */
 struct session_ring {

@@ -187,6 +187,12 @@ static bool frontend_gone(const struct vhost_user_session *s)
 	return poll(&p, 1, 0) == 1 && p.revents & (POLLHUP | POLLERR | POLLNVAL);
 }
 
+static void reserve_descriptor(struct vhost_user_session *s)
+{
+	if (s->spare_fd < 0)
+		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
 /* Out of descriptors: the spare one makes room to accept and close, else the loop would spin on the waiting frontend. */
 static void turn_away(struct vhost_user_session *s)
 {
@@ -198,7 +204,8 @@ static void turn_away(struct vhost_user_session *s)
 	close_fd(&s->spare_fd);
 	fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 	session_hang_up(s, fd);
-	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	/* Fails until the reaper has closed that one; tried again before the next. */
+	reserve_descriptor(s);
 }
 
 static void on_listen(void *context, int listen_fd, uint32_t events)
@@ -209,6 +216,7 @@ static void on_listen(void *context, int listen_fd, uint32_t events)
 	/* The door may have been closed since the loop looked. */
 	if (s->door || session_must_wait(s))
 		return;
+	reserve_descriptor(s);
 	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (fd < 0) {
 		if (errno == EMFILE || errno == ENFILE)
