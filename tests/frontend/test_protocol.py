@@ -178,7 +178,7 @@ def test_log_base(lone):
     f.send(Request.SET_LOG_BASE, struct.pack("@QQ", 4096, 0), [log])
     f.send(Request.SET_LOG_FD, b"", [log])
     assert f.quiet()
-    assert lone.descriptors() == count
+    wait_for(lambda: lone.descriptors() == count, "surplus descriptors closed", pause=0.01)
     os.close(log)
     finish(lone, f)
 
@@ -351,7 +351,7 @@ def test_kick_and_call_must_be_eventfds(lone, tmp_path):
         assert f.try_tell(request, u64(1 | NO_FD)) == 0
         assert f.try_tell(request, u64(4 | NO_FD)) != 0
         assert f.try_tell(request, u64(1 | 1 << 9 | NO_FD)) != 0
-    assert lone.descriptors() == count
+    wait_for(lambda: lone.descriptors() == count, "surplus descriptors closed", pause=0.01)
     for fd in (file, memfd, null, *pipe):
         os.close(fd)
     finish(lone, f)
@@ -539,7 +539,7 @@ def test_memory_that_is_no_good(lone, what):
     assert f.try_tell(Request.SET_MEM_TABLE, table, fds) != 0
     assert f.try_tell(Request.ADD_MEM_REG, u64(0) + region.pack(), fds[:1]) == 0
     assert f.try_tell(Request.ADD_MEM_REG, u64(0) + other.pack(), fds[1:]) != 0
-    assert lone.mappings() == lone.idle[1] + 1
+    wait_for(lambda: lone.mappings() == lone.idle[1] + 1, "nothing mapped of what was refused", pause=0.01)
     for fd in {extra, fds[1]} - {-1, other.fd}:
         os.close(fd)
     other.size = 1 << 20

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
+#include <linux/magic.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,11 +15,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "common/util.h"
 #include "datapath/guest_memory.h"
 
 #define PAGE 4096ull
@@ -30,6 +34,24 @@ static int file_of(uint64_t size)
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, (off_t)size), 0);
 	return fd;
+}
+
+/* A regular file whose pages are not plain memory of the kernel: the first of these places that is no tmpfs. */
+static int foreign_file(uint64_t size)
+{
+	static const char *const places[] = {".", "/var/tmp", "/"};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(places); i++) {
+		int fd = open(places[i], O_TMPFILE | O_RDWR, 0600);
+		struct statfs system;
+
+		if (fd >= 0 && !fstatfs(fd, &system) && system.f_type != TMPFS_MAGIC && !ftruncate(fd, (off_t)size))
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+	fail_msg("no place for a file outside of tmpfs");
+	return -1;
 }
 
 static unsigned mappings(void)
@@ -136,7 +158,7 @@ static void test_refused(void **state)
 	struct guest_region_setup ok = {.guest_address = 0x10000, .size = PAGE, .user_address = 0x7000000000};
 	struct guest_region_setup setup[GUEST_REGIONS_MAX + 1];
 	int fds[GUEST_REGIONS_MAX + 1];
-	int fd = file_of(4 * PAGE), pipes[2], readonly;
+	int fd = file_of(4 * PAGE), pipes[2], readonly, foreign;
 	char path[64];
 
 	for (unsigned i = 0; i <= GUEST_REGIONS_MAX; i++) {
@@ -186,6 +208,9 @@ static void test_refused(void **state)
 	close(readonly);
 	fds[0] = -1;
 	expect_refused(&ok, fds, 1, -EBADF, "share=on");
+	foreign = foreign_file(4 * PAGE);
+	expect_refused(&ok, &foreign, 1, -EINVAL, "/dev/shm");
+	close(foreign);
 	close(pipes[0]);
 	close(pipes[1]);
 	close(fd);
@@ -239,6 +264,71 @@ static void test_with_and_without(void **state)
 	assert_int_equal(mappings(), 0);
 	close(fd_a);
 	close(fd_b);
+}
+
+/* memory-backend-file in /dev/shm: as good as a memfd. */
+static void test_file_on_tmpfs(void **state)
+{
+	struct guest_region_setup setup = {.guest_address = 0, .size = 4 * PAGE, .user_address = 0, .file_offset = PAGE};
+	int fd = open("/dev/shm", O_TMPFILE | O_RDWR, 0600);
+	struct guest_memory *memory;
+	struct error error;
+	uint8_t byte = 0;
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, 5 * PAGE), 0);
+	memory = guest_memory_create(&setup, &fd, 1, &error);
+	if (!memory)
+		fail_msg("%s", error.text);
+	*(uint8_t *)guest_memory_at(memory, 1, 1) = 0x5a;
+	assert_int_equal(pread(fd, &byte, 1, PAGE + 1), 1);
+	assert_int_equal(byte, 0x5a);
+	guest_memory_free(memory);
+	close(fd);
+}
+
+static void stand(void *argument)
+{
+	sem_wait(argument);
+}
+
+/* The last table is let go of at once; its memory goes when the reaper gets to it, whatever its size, guarded until then. */
+static void test_reaped(void **state)
+{
+	const uint64_t size = 40ull << 20; /* unmapped in pieces */
+	struct reaper *reaper = reaper_create();
+	struct guest_region_setup setup = {.guest_address = 0, .size = size, .user_address = 0, .reaper = reaper};
+	struct guest_region_setup more = {.guest_address = size, .size = PAGE, .user_address = size, .reaper = reaper};
+	int fd = file_of(size + PAGE);
+	struct guest_memory *memory, *both;
+	struct error error;
+	uint8_t *at;
+	sem_t gate;
+
+	sem_init(&gate, 0, 0);
+	reaper_do(reaper, stand, &gate);
+	memory = guest_memory_create(&setup, &fd, 1, &error);
+	assert_non_null(memory);
+	both = guest_memory_with(memory, &more, fd, &error);
+	assert_non_null(both);
+	at = guest_memory_at(memory, 0, size);
+	guest_memory_free(memory);
+	assert_int_equal(reaper_backlog(reaper), 1);
+	guest_memory_free(both);
+	assert_int_equal(reaper_backlog(reaper), 3);
+	assert_int_equal(mappings(), 2);
+	assert_int_equal(guest_memory_guard_install(-1), 0);
+	assert_int_equal(ftruncate(fd, 0), 0);
+	at[size - 1] = 1;
+	sem_post(&gate);
+	for (unsigned i = 0; i < 60000 && reaper_backlog(reaper); i++)
+		usleep(1000);
+	assert_int_equal(mappings(), 0);
+	/* The file is gone from the address space, the anonymous pages that stood in for it too. */
+	assert_int_equal(msync(at, size, MS_ASYNC), -1);
+	assert_int_equal(errno, ENOMEM);
+	reaper_free(reaper);
+	close(fd);
 }
 
 static void test_many_tables(void **state)
@@ -504,7 +594,9 @@ int main(void)
 		cmocka_unit_test(test_offset_off_page),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_with_and_without),
+		cmocka_unit_test(test_file_on_tmpfs),
 		cmocka_unit_test(test_many_tables),
+		cmocka_unit_test(test_reaped),
 		cmocka_unit_test(test_not_in_core_dumps),
 		cmocka_unit_test(test_shrunken_file),
 		cmocka_unit_test(test_shrunken_under_threads),

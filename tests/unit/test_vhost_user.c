@@ -50,6 +50,8 @@ struct fixture {
 	/* The workers' side, as the operations tell it. */
 	bool held[RINGS];	/* a worker may be using it */
 	unsigned withdrawals, publishes, synchronizes, announces;
+	unsigned publish_us; /* what one takes */
+	unsigned publishes_seen, publishes_between;
 	uint8_t announced[6];
 
 	int peer; /* the frontend's end */
@@ -95,6 +97,7 @@ static void op_publish(void *context)
 	struct fixture *f = context;
 
 	f->publishes++;
+	usleep(f->publish_us);
 	check_held(f);
 	show(f);
 }
@@ -715,6 +718,30 @@ static void fault_stops_one_ring(void **state)
 	close(err);
 }
 
+/* As workers tell it: once, until control has looked. The look comes after, so that no later fault of the pair is lost. */
+static void second_fault_of_a_pair(void **state)
+{
+	struct fixture *f = *state;
+
+	bring_up(f, 0);
+	bring_up(f, 1);
+	for (unsigned i = 0; i < 2; i++) {
+		atomic_store(&ring_at(f, i)->fault, RING_FAULT_CHAIN_LOOP);
+		assert_false(atomic_exchange(&f->pairs[0].fault_reported, true));
+		vhost_user_check_faults(f->session);
+		assert_false(f->held[i]);
+	}
+	/* Also when it is the session that ends. */
+	bring_up(f, 2);
+	assert_false(atomic_exchange(&f->pairs[1].fault_reported, true));
+	assert_int_equal(guest_memory_guard_install(-1), 0);
+	assert_int_equal(ftruncate(f->memory_fd, 0), 0);
+	*(volatile uint8_t *)guest_memory_at(vhost_user_memory(f->session), GUEST_BASE, 1) = 1;
+	vhost_user_check_faults(f->session);
+	assert_int_equal(vhost_user_state_of(f->session), VHOST_USER_WAITING);
+	assert_false(atomic_load(&f->pairs[1].fault_reported));
+}
+
 static void fault_found_by_a_message_first(void **state)
 {
 	struct fixture *f = *state;
@@ -872,6 +899,40 @@ static void no_descriptors_left(void **state)
 	negotiate(f);
 }
 
+static void on_other(void *context, int fd, uint32_t events)
+{
+	struct fixture *f = context;
+	unsigned since = f->publishes - f->publishes_seen;
+
+	f->publishes_seen = f->publishes;
+	if (f->publishes_between < since)
+		f->publishes_between = since;
+}
+
+/* A turn lasts as long as it may, however much a message costs: whoever else is on the loop gets his turn between. */
+static void costly_messages_share_the_loop(void **state)
+{
+	struct fixture *f = *state;
+	struct event_source *other;
+	int always = eventfd(1, EFD_CLOEXEC);
+	unsigned before;
+
+	bring_up(f, 1);
+	other = event_loop_add(f->loop, always, EPOLLIN, on_other, f, NULL);
+	assert_non_null(other);
+	turn(f);
+	f->publishes_between = 0;
+	before = f->publishes;
+	f->publish_us = 5000;
+	for (unsigned i = 0; i < 40; i++)
+		send_request(f, VHOST_USER_SET_VRING_ENABLE, VHOST_USER_FLAG_NEED_REPLY, &(struct vhost_user_vring_state){ 1, i % 2 }, 8, NULL, 0);
+	turn_until(f, f->publishes - before >= 40);
+	/* A message is at most a publish of what it withdrew and one of what it left. */
+	assert_in_range(f->publishes_between, 1, 2);
+	event_source_remove(other);
+	close(always);
+}
+
 /* A frontend that sends without ever reading is dropped, and nothing piles up here. */
 static void answers_not_read(void **state)
 {
@@ -901,6 +962,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(call_descriptor_replaced, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(wrong_descriptors, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(fault_stops_one_ring, setup_connected, teardown),
+		cmocka_unit_test_setup_teardown(second_fault_of_a_pair, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(fault_found_by_a_message_first, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(rarp_and_mtu, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(stale_socket_is_taken_over, setup, teardown),
@@ -908,6 +970,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(one_frontend_at_a_time, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(client_role_connects_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(no_descriptors_left, setup, teardown),
+		cmocka_unit_test_setup_teardown(costly_messages_share_the_loop, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(answers_not_read, setup_connected, teardown),
 	};
 
