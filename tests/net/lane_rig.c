@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -42,6 +43,19 @@ void rig_command(const char *command)
 {
 	if (system(command))
 		fail_msg("command failed: %s", command);
+}
+
+void rig_need_multi_buffer(void)
+{
+	struct utsname kernel;
+	unsigned major = 0, minor = 0;
+
+	uname(&kernel);
+	sscanf(kernel.release, "%u.%u", &major, &minor);
+	if (major > 6 || (major == 6 && minor >= 6))
+		return;
+	print_message("[  SKIPPED ] frames of several chunks: AF_XDP has them since Linux 6.6, this is %s\n", kernel.release);
+	skip();
 }
 
 static struct bpf_insn insn(uint8_t code, uint8_t to, uint8_t from, int16_t offset, int32_t immediate)

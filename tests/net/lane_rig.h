@@ -31,6 +31,8 @@ void rig_open(struct rig *rig, unsigned queues, unsigned workers, unsigned mtu, 
 void rig_close(struct rig *rig);
 void rig_fill_map(const struct rig *rig, struct lane_device *device);
 void rig_command(const char *command);
+/* Skips the test on kernels before 6.6, whose AF_XDP has no frames of several chunks. */
+void rig_need_multi_buffer(void);
 
 struct lane_device_setup rig_setup(const struct rig *rig);
 

@@ -110,9 +110,11 @@ static void test_too_long_is_dropped_and_counted(void **state)
 
 static void jumbo(bool generic)
 {
-	struct bench *b = bench_open(2, 2, 9000, generic);
+	struct bench *b;
 	uint8_t frame[RIG_FRAME_MAX];
 
+	rig_need_multi_buffer();
+	b = bench_open(2, 2, 9000, generic);
 	/* Sizes around each number of chunks, in bursts whose cut falls inside a packet (6 chunks each, 256 a burst). */
 	for (unsigned round = 0; round < 20; round++) {
 		for (unsigned i = 0; i < 100; i++) {

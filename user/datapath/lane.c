@@ -23,7 +23,11 @@
 
 #define FILL_LOW (LANE_RING_SIZE / 4 * 3) /* FILL is topped up from the cache when fewer are on it: not for every frame in flight */
 
-/* A kick of copy mode sends 32 frames on kernels without XDP_MAX_TX_SKB_BUDGET, and one if the device refuses it. */
+/*
+ * A kick of copy mode sends 32 descriptors on kernels without XDP_MAX_TX_SKB_BUDGET, and one if the device refuses it. Those kernels say EAGAIN
+ * both when they have sent 32 of more and when the device is busy, and move the consumer index only when they have found TX empty. So they are
+ * shown no more than they send in a kick: then the index is true, and no progress means a busy device.
+ */
 #define TX_KERNEL_BATCH 32
 #define FLUSH_KICKS (LANE_RING_SIZE / TX_KERNEL_BATCH)
 
@@ -306,11 +310,11 @@ static void batch_put(const struct lane_device *device, struct lane_queue *queue
 {
 	/* What is on COMPLETION counts too: then neither TX nor COMPLETION can overflow. */
 	uint32_t space = LANE_RING_SIZE - (uint32_t)(queue->tx_given - queue->tx_back);
-	uint32_t put = 0;
+	uint32_t put = 0, next = queue->tx.next;
 
 	while (*frame < batch->frame_count && put + batch->chunks[*frame] <= space) {
 		for (uint32_t i = batch->chunks[*frame]; i; i--, put++, (*chunk)++) {
-			struct xdp_desc *desc = lane_ring_desc(&queue->tx, queue->tx.next++);
+			struct xdp_desc *desc = lane_ring_desc(&queue->tx, next++);
 
 			desc->addr = batch->addresses[*chunk] + LANE_TX_OFFSET;
 			desc->len = batch->lengths[*chunk];
@@ -319,7 +323,27 @@ static void batch_put(const struct lane_device *device, struct lane_queue *queue
 		(*frame)++;
 	}
 	queue->tx_given += put;
-	lane_ring_publish(&queue->tx);
+	__atomic_store_n(&queue->tx.next, next, __ATOMIC_RELEASE);
+	if (device->zero_copy || !device->tx_in_steps)
+		lane_ring_publish(&queue->tx);
+}
+
+/* Shows the kernel as many whole frames as one kick sends. */
+static void publish_step(struct lane_queue *queue)
+{
+	struct lane_ring *tx = &queue->tx;
+	uint32_t from, to;
+
+	burst_lock(&queue->tx_lock);
+	from = *tx->producer;
+	to = __atomic_load_n(tx->consumer, __ATOMIC_ACQUIRE) + TX_KERNEL_BATCH;
+	if ((int32_t)(tx->next - to) < 0)
+		to = tx->next;
+	while ((int32_t)(to - from) > 0 && (lane_ring_desc(tx, to - 1)->options & XDP_PKT_CONTD))
+		to--;
+	if ((int32_t)(to - from) > 0)
+		__atomic_store_n(tx->producer, to, __ATOMIC_RELEASE);
+	burst_unlock(&queue->tx_lock);
 }
 
 static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, struct tx_batch *batch)
@@ -375,12 +399,17 @@ unsigned lane_send(struct lane_port *port, struct frame *const *frames, unsigned
 static bool kick_copy(struct lane_port *port, struct lane_queue *queue)
 {
 	uint32_t before = __atomic_load_n(queue->tx.consumer, __ATOMIC_ACQUIRE);
-	int code = sendto(queue->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
+	bool progress = false;
+	int code;
 
+	if (port->device->tx_in_steps)
+		publish_step(queue);
+	code = sendto(queue->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? errno : 0;
 	lane_count(&port->kicks, 1);
 	switch (code) {
 	case EBUSY: /* one frame was taken and lost, the rest is still there */
 		lane_count(&port->lost_in_kernel, 1);
+		progress = true;
 		break;
 	case 0:
 	case EAGAIN: /* the kernel's batch is over, or the device is busy */
@@ -392,8 +421,8 @@ static bool kick_copy(struct lane_port *port, struct lane_queue *queue)
 		port->tx_pending = false;
 		return false;
 	}
-	port->tx_pending = lane_ring_level(&queue->tx) != 0;
-	return port->tx_pending && __atomic_load_n(queue->tx.consumer, __ATOMIC_ACQUIRE) != before;
+	port->tx_pending = lane_tx_left(&queue->tx) != 0;
+	return port->tx_pending && (progress || __atomic_load_n(queue->tx.consumer, __ATOMIC_ACQUIRE) != before);
 }
 
 static void kick_zero_copy(struct lane_port *port, struct lane_queue *queue)
@@ -430,7 +459,7 @@ bool lane_tx_passed(struct lane_port *port, uint64_t mark, bool completed)
 	uint64_t passed;
 
 	burst_lock(&queue->tx_lock);
-	passed = completed ? queue->tx_back + lane_ring_level(&queue->completion) : queue->tx_given - lane_ring_level(&queue->tx);
+	passed = completed ? queue->tx_back + lane_ring_level(&queue->completion) : queue->tx_given - lane_tx_left(&queue->tx);
 	burst_unlock(&queue->tx_lock);
 	return passed >= mark;
 }
@@ -445,7 +474,7 @@ void lane_flush(struct lane_port *port)
 		kick_zero_copy(port, queue);
 		return;
 	}
-	port->tx_pending = lane_ring_level(&queue->tx) != 0; /* not if another worker's kick took it along */
+	port->tx_pending = lane_tx_left(&queue->tx) != 0; /* not if another worker's kick took it along */
 	for (unsigned kicks = 0; port->tx_pending && kicks < FLUSH_KICKS && kick_copy(port, queue); kicks++)
 		;
 }

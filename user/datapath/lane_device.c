@@ -244,10 +244,13 @@ void lane_device_census(struct lane_device *device, struct lane_port *const *por
 	}
 	for (unsigned i = 0; i < setup->queues; i++) {
 		struct lane_queue *queue = &device->queues[i];
+		uint32_t completion;
 
 		census->fill += lane_ring_level(&queue->fill);
-		census->tx += lane_ring_level(&queue->tx);
-		census->completion += lane_ring_level(&queue->completion);
+		/* A kernel may have taken more off TX than it shows. */
+		completion = lane_ring_level(&queue->completion);
+		census->tx += min_u32(lane_tx_left(&queue->tx), (uint32_t)(queue->tx_given - queue->tx_back) - completion);
+		census->completion += completion;
 		in_kernel += (int64_t)(queue->fill_given + queue->tx_given - queue->tx_back);
 	}
 	for (unsigned i = 0; i < setup->queues * setup->workers; i++) {

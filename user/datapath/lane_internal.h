@@ -36,7 +36,9 @@ struct lane_ring {
 	uint32_t *producer, *consumer, *flags;
 	void *entries;
 	uint32_t mask;
-	uint32_t next; /* our own index, maybe ahead of what is published: producer on FILL and TX, consumer on RX and COMPLETION */
+	/* Our own index, maybe ahead of what is published: producer on FILL and TX, consumer on RX and COMPLETION. That of TX is also read
+	 * without the lock, to see if something is left. */
+	uint32_t next;
 	void *map;
 	size_t map_size;
 };
@@ -66,6 +68,7 @@ struct lane_device {
 	struct lane_device_setup setup;
 	enum lane_mode mode; /* in use */
 	bool zero_copy;
+	bool tx_in_steps;    /* copy mode of a kernel that shows how far it came with TX only when it has emptied it (lane.c) */
 	uint32_t rx_size;    /* descriptors of each RX ring */
 	uint32_t chunk_mask; /* frame_size - 1 */
 	struct frame_pool *pool;
@@ -117,6 +120,14 @@ static inline uint32_t lane_ring_level(const struct lane_ring *ring)
 	uint32_t consumer = __atomic_load_n(ring->consumer, __ATOMIC_ACQUIRE);
 
 	return __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE) - consumer;
+}
+
+/* Of TX: what the kernel was not yet seen to take, published or not. Without any lock. */
+static inline uint32_t lane_tx_left(const struct lane_ring *tx)
+{
+	uint32_t consumer = __atomic_load_n(tx->consumer, __ATOMIC_ACQUIRE);
+
+	return __atomic_load_n(&tx->next, __ATOMIC_ACQUIRE) - consumer;
 }
 
 static inline bool lane_ring_wants_wakeup(const struct lane_ring *ring)

@@ -194,9 +194,12 @@ static int make_rings(struct lane_device *device, struct lane *lane, struct erro
 			code = ring_size_set(device, lane->fd, XDP_TX_RING, LANE_RING_SIZE, error);
 		if (code)
 			return code;
-		/* Both only make kicks fewer: older kernels lack the first, and without CAP_NET_ADMIN the second fails. */
-		if (setsockopt(lane->fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget, sizeof(budget)))
+		/* Both make kicks fewer; without CAP_NET_ADMIN the second fails. Linux 6.17 brought the first, and in the same version
+		 * a consumer index of TX that is true after each kick. */
+		if (setsockopt(lane->fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &budget, sizeof(budget))) {
+			device->tx_in_steps = true;
 			log_debug("%s: no XDP_MAX_TX_SKB_BUDGET: %s", device->setup.ifname, strerror(errno));
+		}
 		if (setsockopt(lane->fd, SOL_SOCKET, SO_SNDBUFFORCE, &buffer, sizeof(buffer)))
 			log_debug("%s: send buffer: %s", device->setup.ifname, strerror(errno));
 	}
