@@ -15,7 +15,8 @@ from scapy.all import ICMP as ScapyICMP, IP, TCP as ScapyTCP, UDP as ScapyUDP, E
 from scapy.layers.inet6 import ICMPv6EchoRequest
 
 from offload_frames import (ACK, CWR, ECE, F_CSUM, F_GUEST_CSUM, F_GUEST_TSO4, F_GUEST_TSO6, F_GUEST_USO4, F_GUEST_USO6, F_HOST_ECN,
-                            F_HOST_TSO4, F_HOST_TSO6, F_HOST_USO, FIN, ICMP, NEEDS_CSUM, PSH, TCP, TIMESTAMPS, UDP, Vnet, build, check, padded, segments, takes)
+                            F_HOST_TSO4, F_HOST_TSO6, F_HOST_USO, FIN, ICMP, NEEDS_CSUM, PSH, TCP, TIMESTAMPS, UDP, Vnet, build,
+                            check, padded, segments, takes)
 from offload_guest import ALL, RECEIVERS, SENDERS, OffloadLan, batches
 from offload_kernel import KernelSegmenter, TcpPeer
 from rig import free_port, sh, wait_for
