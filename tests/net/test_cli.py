@@ -511,3 +511,17 @@ def test_check_foreign_xdp_program(rig):
     result = run("check", "--control", rig.path("c.sock"), "--uplink", wire.uplink)
     assert result.returncode == 1
     assert re.search(rf"^fail uplink {wire.uplink}: carries the foreign XDP program foreign .*xdp off", result.stdout, re.M), result.stdout
+
+
+def test_port_set_is_all_or_nothing(daemon):
+    before = daemon.json("port", "show", "vm1")
+    for words, says in [(("mtu=1400", "mac=52:54:00:00:00:02"), "belongs to port vm2"), (("busy-poll-us=7", "node=63"), "node"),
+                        (("mtu=1400", "busy-poll-us=often"), "busy-poll-us")]:
+        result = run("port", "set", "vm1", *words, "--control", daemon.control)
+        assert result.returncode != 0 and says in result.stderr
+        after = daemon.json("port", "show", "vm1")
+        assert all(after[key] == before[key] for key in ("mtu", "mac", "node", "busy-poll-us"))
+    result = run("port", "set", "vm1", "mtu=1400", "busy-poll-us=7", "--control", daemon.control)
+    assert result.returncode == 0
+    after = daemon.json("port", "show", "vm1")
+    assert (after["mtu"], after["busy-poll-us"]) == (1400, 7)

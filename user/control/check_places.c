@@ -20,6 +20,7 @@
 #include "control/topology.h"
 #include "control/uplink_check.h"
 #include "control/uplink_lock.h"
+#include "control/vhost_user.h"
 #include "control/workforce.h"
 
 #define RUN_DIRECTORY "/run/vhostlane"
@@ -210,8 +211,12 @@ static bool check_directory(struct check *check, const char *what, const char *p
 
 static void check_server_port(struct check *check, const char *what, const struct config_port *port)
 {
+	struct error error;
 	struct stat s;
+	gid_t gid;
 
+	if (vhost_user_find_group(port, &gid, &error))
+		check_error(check, CHECK_FAIL, &error);
 	if (!check_directory(check, what, port->socket))
 		return;
 	if (lstat(port->socket, &s) == 0 && !S_ISSOCK(s.st_mode))

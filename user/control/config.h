@@ -30,6 +30,7 @@ extern const char *const port_role_names[PORT_ROLE_COUNT]; /* "server", "client"
 #define CONFIG_PORT_KEYS(X)               \
 	X(NAME, "name")                   \
 	X(SOCKET, "socket")               \
+	X(GROUP, "group")                 \
 	X(ROLE, "role")                   \
 	X(MAC, "mac")                     \
 	X(VLAN, "vlan")                   \
@@ -96,10 +97,12 @@ static inline uint16_t config_vlan_key(const struct config_vlan *vlan)
 const char *config_format_vlan(const struct config_vlan *vlan, char text[CONFIG_VLAN_TEXT]);
 
 #define CONFIG_ORIGIN_TEXT 192
+#define CONFIG_GROUP_MAX 32 /* characters of a group's name, as of groupadd(8) */
 
 struct config_port {
 	char name[CONFIG_PORT_NAME_MAX + 1]; /* [A-Za-z0-9][A-Za-z0-9._-]* */
 	char socket[CONFIG_SOCKET_PATH_MAX + 1]; /* absolute */
+	char group[CONFIG_GROUP_MAX + 1]; /* may connect to the socket (server role); "" = root's, or that of whoever runs the daemon */
 	enum port_role role;
 	bool has_mac;
 	uint8_t mac[6];

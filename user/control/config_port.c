@@ -63,6 +63,18 @@ static int set_socket(struct config_port *port, const char *value, struct error 
 	return result;
 }
 
+/* Whether there is one of that name is asked when the socket is made. */
+static int set_group(struct config_port *port, const char *value, struct error *error)
+{
+	const size_t length = strlen(value);
+
+	if (!length || length > CONFIG_GROUP_MAX || strpbrk(value, ":/, \t\n"))
+		return error_set(error, -EINVAL, "group '%.64s': no name of a group; give one that `getent group` shows, 1 to %d characters long", value,
+				 CONFIG_GROUP_MAX);
+	copy_string(port->group, sizeof(port->group), value);
+	return 0;
+}
+
 static int set_role(struct config_port *port, const char *value, struct error *error)
 {
 	unsigned role;
@@ -312,7 +324,7 @@ static int (*const setters[CONFIG_PORT_KEY_COUNT])(struct config_port *, const c
 	[CONFIG_PORT_KEY_NAME] = set_name,	[CONFIG_PORT_KEY_SOCKET] = set_socket, [CONFIG_PORT_KEY_ROLE] = set_role,
 	[CONFIG_PORT_KEY_MAC] = set_mac,	[CONFIG_PORT_KEY_VLAN] = set_vlan,     [CONFIG_PORT_KEY_QUEUES] = set_queues,
 	[CONFIG_PORT_KEY_BUSY_POLL] = set_busy_poll, [CONFIG_PORT_KEY_NODE] = set_node, [CONFIG_PORT_KEY_MTU] = set_mtu,
-	[CONFIG_PORT_KEY_UPLINK] = set_uplink,	[CONFIG_PORT_KEY_OFFLOADS] = set_offloads,
+	[CONFIG_PORT_KEY_UPLINK] = set_uplink,	[CONFIG_PORT_KEY_OFFLOADS] = set_offloads, [CONFIG_PORT_KEY_GROUP] = set_group,
 };
 
 int config_port_set(struct config_port *port, const char *key, const char *value, struct error *error)
@@ -392,6 +404,9 @@ int config_check_port(const struct config_port *port, struct error *error)
 		result = config_check_ifname(port->uplink, "uplink", &inner);
 	if (result == 0 && (port->queues < 1 || port->queues > VL_QUEUE_PAIRS_MAX))
 		result = error_set(&inner, -EINVAL, "queues '%u': out of range; give 1 to %d", port->queues, VL_QUEUE_PAIRS_MAX);
+	if (result == 0 && port->group[0] && port->role != PORT_ROLE_SERVER)
+		result = error_set(&inner, -EINVAL, "group '%s': in the role client the socket belongs to the frontend; leave it out, or set role=server",
+				   port->group);
 	if (result < 0)
 		return error_set(error, result, "port %s, %s", port->name, inner.text);
 	return 0;

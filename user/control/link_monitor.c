@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "control/ports.h"
 
 #ifndef IFF_LOWER_UP
 #define IFF_LOWER_UP (1 << 16) /* of linux/if.h, which cannot stand beside net/if.h */
@@ -51,6 +52,7 @@ static void look_at_link(struct link_monitor *monitor, unsigned index, const str
 {
 	struct uplink *uplink = monitor->engine->uplinks[index];
 	const bool carrier = (link->ifi_flags & (IFF_UP | IFF_LOWER_UP)) == (IFF_UP | IFF_LOWER_UP);
+	const struct netdev_info before = *uplink_info(uplink);
 	struct error error;
 	int result;
 
@@ -65,6 +67,8 @@ static void look_at_link(struct link_monitor *monitor, unsigned index, const str
 		log_warning("%s", error.text);
 	else
 		look_at_programs(monitor, index);
+	if (memcmp(before.mac, uplink_info(uplink)->mac, sizeof(before.mac)) || before.mtu != uplink_info(uplink)->mtu)
+		ports_uplink_changed(monitor->engine, index);
 }
 
 static void on_link(struct link_monitor *monitor, const struct nlmsghdr *header)

@@ -127,12 +127,15 @@ static json_t *method_port_del(void *context, json_t *params, struct error *erro
 static json_t *method_port_set(void *context, json_t *params, struct error *error)
 {
 	struct managed_port *mp = port_param(context, params, "name", error);
+	struct config_port wanted;
 	const char *key, *text;
 	char buffer[32];
 	json_t *value;
 
 	if (!mp)
 		return NULL;
+	/* All or nothing: every key is judged before the first is set. */
+	wanted = mp->config;
 	json_object_foreach(params, key, value) {
 		if (!strcmp(key, "name"))
 			continue;
@@ -141,9 +144,12 @@ static json_t *method_port_set(void *context, json_t *params, struct error *erro
 			error_set(error, -EINVAL, "port %s: %s: neither text nor number; give one of them", mp->config.name, key);
 			return NULL;
 		}
-		if (ports_set(context, mp, key, text, error))
+		if (ports_check_set(context, mp, &wanted, key, text, error))
 			return NULL;
 	}
+	json_object_foreach(params, key, value)
+		if (strcmp(key, "name") && ports_set(context, mp, key, text_of(value, buffer, sizeof(buffer)), error))
+			return NULL;
 	return show_port(mp);
 }
 

@@ -470,12 +470,8 @@ struct managed_port *ports_find(struct engine *engine, const char *name, struct 
 	return NULL;
 }
 
-static int set_mac(struct engine *engine, struct managed_port *mp, const struct config_port *wanted, struct error *error)
+static void set_mac(struct engine *engine, struct managed_port *mp, const struct config_port *wanted)
 {
-	/* Its present address is no clash. */
-	if (wanted->has_mac && (!mp->config.has_mac || memcmp(wanted->mac, mp->config.mac, 6)) &&
-	    check_mac_clash(engine, wanted, mp->port->domain, error))
-		return error->code;
 	mp->config = *wanted;
 	atomic_store(&mp->port->learns, !wanted->has_mac);
 	mp->address_count = 0; /* `auto`: the guest's next frame brings it back */
@@ -484,20 +480,46 @@ static int set_mac(struct engine *engine, struct managed_port *mp, const struct 
 		add_address(mp, wanted->mac, mp->port->key_vlan, false);
 	}
 	publisher_publish(engine);
-	return 0;
+}
+
+int ports_check_set(struct engine *engine, const struct managed_port *mp, struct config_port *wanted, const char *key, const char *value,
+		    struct error *error)
+{
+	int result = config_port_check_settable(mp->config.name, key, error);
+
+	if (!result)
+		result = config_port_set(wanted, key, value, error);
+	if (!result)
+		result = config_check_port(wanted, error);
+	if (!result)
+		result = check_node(engine, wanted, error);
+	/* Its present address is no clash. */
+	if (!result && wanted->has_mac && (!mp->config.has_mac || memcmp(wanted->mac, mp->config.mac, 6)))
+		result = check_mac_clash(engine, wanted, mp->port->domain, error);
+	return result;
+}
+
+static unsigned mtu_of(const struct managed_port *mp)
+{
+	const struct uplink *uplink = uplink_of(mp->engine, mp);
+
+	return mp->config.mtu ? mp->config.mtu : uplink ? uplink_info(uplink)->mtu : 0;
+}
+
+void ports_uplink_changed(struct engine *engine, unsigned domain)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		if (engine->ports[id] && engine->ports[id]->port->domain == domain)
+			vhost_user_set_mtu(engine->ports[id]->session, mtu_of(engine->ports[id]));
+	publisher_publish(engine);
 }
 
 int ports_set(struct engine *engine, struct managed_port *mp, const char *key, const char *value, struct error *error)
 {
 	struct config_port wanted = mp->config;
-	int result = config_port_check_settable(mp->config.name, key, error);
 
-	if (!result)
-		result = config_port_set(&wanted, key, value, error);
-	if (!result)
-		result = config_check_port(&wanted, error);
-	if (result)
-		return result;
+	if (ports_check_set(engine, mp, &wanted, key, value, error))
+		return error->code;
 	if (!strcmp(key, "busy-poll-us")) {
 		mp->config.busy_poll_us = wanted.busy_poll_us;
 		for (unsigned i = 0; i < mp->config.queues; i++)
@@ -505,11 +527,11 @@ int ports_set(struct engine *engine, struct managed_port *mp, const char *key, c
 		publisher_publish(engine); /* sleepers take the new window */
 		return 0;
 	}
-	if (!strcmp(key, "mac"))
-		return set_mac(engine, mp, &wanted, error);
+	if (!strcmp(key, "mac")) {
+		set_mac(engine, mp, &wanted);
+		return 0;
+	}
 	if (!strcmp(key, "node")) {
-		if (check_node(engine, &wanted, error))
-			return error->code;
 		mp->config.node = wanted.node;
 		publisher_rebalance(engine, UINT32_MAX);
 		return 0;
@@ -522,7 +544,7 @@ int ports_set(struct engine *engine, struct managed_port *mp, const char *key, c
 	}
 	if (!strcmp(key, "mtu")) {
 		mp->config.mtu = wanted.mtu;
-		vhost_user_set_mtu(mp->session, wanted.mtu ? wanted.mtu : uplink_of(engine, mp) ? uplink_info(uplink_of(engine, mp))->mtu : 0);
+		vhost_user_set_mtu(mp->session, mtu_of(mp));
 		return 0;
 	}
 	return -EINVAL; /* not reached: those are the settable keys */

@@ -268,6 +268,7 @@ int uplink_mtu_changed(struct uplink *uplink, struct error *error)
 	if (now.ifindex != uplink->info.ifindex)
 		return error_set(error, -ENODEV, "uplink %s: the device was replaced by another of that name; restart vhostlane",
 				 uplink->info.ifname);
+	memcpy(uplink->info.mac, now.mac, sizeof(now.mac));
 	if (now.mtu == uplink->info.mtu)
 		return 0;
 	uplink->info.mtu = now.mtu;

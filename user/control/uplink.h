@@ -30,13 +30,13 @@ void uplink_start(struct uplink *uplink);
 void uplink_stop(struct uplink *uplink);
 
 /*
- * The device's MTU may have changed (a link event): takes it over, host links follow. -EMSGSIZE: larger than the lanes' frames hold; the error
+ * The device's MTU or address may have changed (a link event): takes them over, host links follow. -EMSGSIZE: larger than the lanes' frames hold; the error
  * says so and names the remedy, host links stay at the largest that fits, larger frames are dropped by the kernel and counted there.
  * -ENODEV: the device is gone.
  */
 int uplink_mtu_changed(struct uplink *uplink, struct error *error);
 
-const struct netdev_info *uplink_info(const struct uplink *uplink); /* as of opening, MTU as of uplink_mtu_changed() */
+const struct netdev_info *uplink_info(const struct uplink *uplink); /* as of opening, MTU and address as of uplink_mtu_changed() */
 struct lane_device *uplink_device(struct uplink *uplink);
 struct host_link *uplink_host_link(struct uplink *uplink, unsigned node); /* NULL = none on that node */
 struct bpf_set *uplink_bpf(struct uplink *uplink);

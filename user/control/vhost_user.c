@@ -190,7 +190,7 @@ struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct
 	}
 	s->reader.message.reaper = s->reaper;
 	rings_init(s);
-	if (socket_open(s, error)) {
+	if (vhost_user_find_group(config, &s->group, error) || socket_open(s, error)) {
 		reaper_free(s->reaper);
 		free(s);
 		return NULL;

@@ -63,6 +63,8 @@ struct vhost_user_session;
  * socket in use by a living process, ...). A stale socket file is taken over. */
 struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct config_port *config, unsigned mtu, struct port *port,
 					   const struct vhost_user_ops *ops, void *context, struct error *error);
+/* The group that may connect to the port's socket (config: group). Return: 0, or -ENOENT with *error; -1 in *gid: none is given. */
+int vhost_user_find_group(const struct config_port *config, gid_t *gid, struct error *error);
 /* Withdraws, closes, unlinks. NULL is fine. */
 void vhost_user_close(struct vhost_user_session *session);
 

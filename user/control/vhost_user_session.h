@@ -68,6 +68,7 @@ struct vhost_user_session {
 	void *context;
 	struct port *port;
 	char socket_path[CONFIG_SOCKET_PATH_MAX + 1];
+	gid_t group; /* of the socket file; -1 = as it comes */
 	enum port_role role;
 	uint64_t offloads; /* offered beside the fixed features */
 	unsigned mtu; /* the largest that the port carries; 0 = unknown: not offered */

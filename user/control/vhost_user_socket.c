@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <libgen.h>
 #include <poll.h>
 #include <stdio.h>
@@ -38,6 +39,17 @@ static int fill_address(const char *path, struct sockaddr_un *address, struct er
 		return 0;
 	return error_set(error, -ENAMETOOLONG, "socket %s: the path has %zu bytes, a Unix socket allows %zu; choose a shorter one", path,
 			 strlen(path), sizeof(address->sun_path) - 1);
+}
+
+int vhost_user_find_group(const struct config_port *config, gid_t *gid, struct error *error)
+{
+	const struct group *group = config->group[0] ? getgrnam(config->group) : NULL;
+
+	*gid = group ? group->gr_gid : (gid_t)-1;
+	if (!config->group[0] || group)
+		return 0;
+	return error_set(error, -ENOENT, "port %s, group '%s': there is none of that name; name one that `getent group` shows, or create it (groupadd %s)",
+			 config->name, config->group, config->group);
 }
 
 static void close_fd(int *fd)
@@ -259,6 +271,11 @@ static int open_server(struct vhost_user_session *s, struct error *error)
 	code = bind_path(s, &address, error);
 	if (code)
 		goto fail;
+	if (s->group != (gid_t)-1 && lchown(s->socket_path, (uid_t)-1, s->group) < 0) {
+		code = error_set(error, -errno, "socket %s: cannot be given to the port's group: %s; run as root or as a member of that group",
+				 s->socket_path, strerror(errno));
+		goto fail_bound;
+	}
 	if (chmod(s->socket_path, SOCKET_MODE) < 0 || lstat(s->socket_path, &st) < 0 || listen(s->listen_fd, LISTEN_BACKLOG) < 0) {
 		code = error_set(error, -errno, "socket %s: cannot listen: %s; choose another path", s->socket_path, strerror(errno));
 		goto fail_bound;

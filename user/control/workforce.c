@@ -100,7 +100,6 @@ bool workforce_uses(const struct engine *engine, unsigned worker)
 int workforce_set_policy(struct engine *engine, enum placement_policy policy, unsigned workers_per_port, bool pin, struct error *error)
 {
 	const bool pin_changed = pin != engine->config->pin;
-	int result = 0;
 
 	if (workers_per_port < 1 || workers_per_port > VL_WORKERS_MAX)
 		return error_set(error, -EINVAL, "workers: per-port=%u: out of range; give 1 to %d", workers_per_port, VL_WORKERS_MAX);
@@ -108,13 +107,13 @@ int workforce_set_policy(struct engine *engine, enum placement_policy policy, un
 	engine->config->workers_per_port = workers_per_port;
 	engine->config->pin = pin;
 	for (unsigned w = 0; pin_changed && w < engine->worker_count; w++)
-		if (!pin || cpu_is_good(engine, cpu_of_slot(engine, w)))
-			result = place_worker(engine, w, error) ? error->code : result;
+		if ((!pin || cpu_is_good(engine, cpu_of_slot(engine, w))) && place_worker(engine, w, error))
+			log_warning("%s", error->text); /* its CPU goes just now: the next look at the machine settles it */
 	if (policy != PLACEMENT_PER_CPU && engine->slot_count == engine->cpu_count)
 		log_warning("workers: policy %s with %u worker slots, one a CPU: ports share them; start with --threads N for more",
 			    placement_policy_names[policy], engine->slot_count);
 	log_info("workers: policy %s, %s", placement_policy_names[policy], pin ? "pinned" : "not pinned");
-	return result;
+	return 0;
 }
 
 bool workforce_machine_changed(struct engine *engine)
