@@ -98,13 +98,14 @@ class Switch:
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
-    def descriptors_at_rest(self):
-        """Without those that it has open for a moment, to read a file of the system."""
-        counts = []
+    def free_descriptors(self, count):
+        """The lowest numbers that it does not use, but maybe for moments: limits that leave it none, one and so on."""
+        used = None
         for _ in range(50):
-            counts.append(self.descriptors())
+            now = {int(name) for name in os.listdir(f"/proc/{self.pid}/fd")}
+            used = now if used is None else used & now
             time.sleep(0.02)
-        return min(counts)
+        return [number for number in range(max(used) + 1 + count) if number not in used][:count]
 
     def mappings(self):
         """Mappings of guests' memory."""

@@ -247,8 +247,8 @@ def test_few_descriptors(switch):
     s = switch(ports=3)
     a, b = s.pair_of_guests()
     soft, hard = resource.prlimit(s.pid, resource.RLIMIT_NOFILE)
-    rest = s.descriptors_at_rest()
-    resource.prlimit(s.pid, resource.RLIMIT_NOFILE, (rest, hard))
+    none, one = s.free_descriptors(2)
+    resource.prlimit(s.pid, resource.RLIMIT_NOFILE, (none, hard))
     for _ in range(5):
         f = s.frontend(2)
         assert f.ended()
@@ -257,7 +257,7 @@ def test_few_descriptors(switch):
     time.sleep(1)
     assert s.cpu_seconds() - before < 0.5
     # Room for the connection, none for the descriptors that come with its messages.
-    resource.prlimit(s.pid, resource.RLIMIT_NOFILE, (rest + 1, hard))
+    resource.prlimit(s.pid, resource.RLIMIT_NOFILE, (one, hard))
     f = s.frontend(2)
     f.set_features(f.get_features())
     f.send(Request.SET_VRING_CALL, bytes(8), [0])
