@@ -135,12 +135,16 @@ def test_too_large_for_the_guest(lan, end):
 
 
 def test_too_large_for_the_wire(lan):
-    """Longer than the uplink's MTU: nothing goes out, and what follows is not harmed."""
+    """Longer than the uplink's MTU: nothing goes out, all is counted at the port, and what follows is not harmed."""
+    before, full = lan.counters("bare")["from_guest_too_long"], lan.counters("bare")["from_guest_uplink_full"]
     large = [build(lan.wire_mac, lan.macs["bare"], 4, UDP, BYTES[:size]) for size in (9500 - 28, 20000, 65500)]
     fits = next(frames(lan.wire_mac, lan.macs["bare"], [9014]))
     for packet in (*large, fits):
         lan.vms["bare"].give(Vnet(), packet.frame)
     assert lan.raw_receive(lan.wire, lan.macs["bare"], 1) == [fits.frame]
+    assert lan.counters("bare")["from_guest_too_long"] - before == len(large)
+    assert lan.counters("bare")["from_guest_uplink_full"] == full
+    wait_for(lambda: re.search(r"port bare: a frame of \d+ bytes is longer than the uplink's MTU", lan.daemon.log()), "the line names port and size", 5)
 
 
 # --- MTU at run time --------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ static unsigned to_guest(void *context, const struct port_view *view, struct que
 	return count;
 }
 
-static unsigned to_uplink(void *context, unsigned domain, struct frame *const *frames, unsigned count)
+static unsigned to_uplink(void *context, unsigned domain, struct frame *const *frames, unsigned count, struct too_long *too_long)
 {
 	struct bench *b = context;
 
@@ -68,7 +68,7 @@ static unsigned to_uplink(void *context, unsigned domain, struct frame *const *f
 	return count < b->uplink_takes ? count : b->uplink_takes;
 }
 
-static unsigned to_host(void *context, unsigned domain, struct frame *const *frames, unsigned count)
+static unsigned to_host(void *context, unsigned domain, struct frame *const *frames, unsigned count, struct too_long *too_long)
 {
 	for (unsigned i = 0; i < count; i++)
 		record(context, HOST, (int)domain, 0, frames[i]);

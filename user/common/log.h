@@ -33,6 +33,12 @@ bool log_limit_pass(struct log_limit *limit);
 #define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
 #define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
+/* One limit for each object that may be the cause (a port, say), so that a noisy one does not silence the others. */
+#define log_limited_by(limit, level, ...)                  \
+	do {                                               \
+		if (log_limit_pass(limit))                 \
+			log_line((level), __VA_ARGS__);    \
+	} while (0)
 #define log_limited(level, ...)                            \
 	do {                                               \
 		static struct log_limit limit_;            \

@@ -129,6 +129,7 @@ static int open_lanes(struct host_link *link, struct error *error)
 		.mode = LANE_MODE_COPY, /* veth has no zero-copy */
 		.node = (int)link->setup.node,
 		.frame_size = link->fit.frame_size,
+		.mtu = link->setup.mtu,
 		.multi_buffer = link->fit.multi_buffer,
 	};
 
@@ -228,5 +229,7 @@ int host_link_set_mtu(struct host_link *link, unsigned mtu, struct error *error)
 		code = netdev_set_mtu(link->host.ifname, mtu, error);
 	if (code == 0)
 		link->host.mtu = link->engine.mtu = link->setup.mtu = mtu;
+	if (code == 0)
+		lane_device_set_mtu(link->device, mtu);
 	return code;
 }

@@ -123,6 +123,7 @@ static int open_lanes(struct uplink *uplink, struct error *error)
 		.mode = uplink->mode,
 		.node = uplink->info.node,
 		.frame_size = uplink->fit.frame_size,
+		.mtu = uplink->info.mtu,
 		.multi_buffer = uplink->fit.multi_buffer,
 	};
 	struct error refusal = { 0 };
@@ -272,6 +273,7 @@ int uplink_mtu_changed(struct uplink *uplink, struct error *error)
 	if (now.mtu == uplink->info.mtu)
 		return 0;
 	uplink->info.mtu = now.mtu;
+	lane_device_set_mtu(uplink->device, now.mtu);
 	mtu = min_u32(now.mtu, uplink->fit.mtu_max);
 	for (unsigned node = 0; node < VL_NODES_MAX && code == 0; node++)
 		if (uplink->host_links[node] && host_link_host_end(uplink->host_links[node])->mtu != mtu)

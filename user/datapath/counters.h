@@ -28,6 +28,7 @@
 	X(DROP_FROM_GUEST_NO_UPLINK, "from_guest_no_destination", 1) /* unknown unicast and no uplink */       \
 	X(DROP_FROM_GUEST_TO_SELF, "from_guest_to_itself", 1)	     /* destination is the sending port */     \
 	X(DROP_FROM_GUEST_UPLINK_FULL, "from_guest_uplink_full", 1)                                            \
+	X(DROP_FROM_GUEST_TOO_LONG, "from_guest_too_long", 1)	     /* longer than the uplink or host link carries */ \
 	X(DROP_FROM_GUEST_LINK_LOCAL, "from_guest_link_local", 1)    /* PAUSE, spanning tree, LLDP: not for the wire */ \
 	X(DROP_FROM_GUEST_SOURCE, "from_guest_source_invalid", 1)    /* multicast or zero source address */    \
 	/* The virtio header cannot be followed: in the order of enum vnet_verdict (vnet.h). */                \

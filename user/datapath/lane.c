@@ -222,6 +222,7 @@ struct tx_batch {
 static unsigned batch_pick(struct lane_port *port, struct tx_batch *batch, struct frame *const *frames, unsigned count)
 {
 	const uint32_t room = port->device->chunk_mask + 1 - LANE_TX_OFFSET;
+	const uint32_t frame_max = lane_device_frame_max(port->device);
 	const uint32_t chunks_max = port->device->setup.multi_buffer ? LANE_TX_CHUNKS_MAX : 1;
 	unsigned i;
 
@@ -229,7 +230,7 @@ static unsigned batch_pick(struct lane_port *port, struct tx_batch *batch, struc
 	for (i = 0; i < count && batch->frame_count < FRAME_BURST; i++) {
 		uint32_t chunks = frames[i]->length <= room ? 1 : (frames[i]->length + room - 1) / room;
 
-		if (unlikely(chunks > chunks_max)) {
+		if (unlikely(chunks > chunks_max || frames[i]->length > frame_max)) {
 			lane_count(&port->dropped_too_long, 1);
 			continue;
 		}

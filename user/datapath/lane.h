@@ -36,6 +36,7 @@ struct lane_device_setup {
 	enum lane_mode mode;
 	int node; /* NUMA node for the UMEM, -1 = none */
 	uint32_t frame_size;
+	unsigned mtu;	   /* of the device, 0 = no limit but the frames': what is longer is refused here, by name, before the kernel drops it */
 	bool multi_buffer; /* bind with XDP_USE_SG: frames may span chunks (MTU above what a chunk holds) */
 };
 
@@ -53,6 +54,10 @@ void lane_device_close(struct lane_device *device);
 
 const char *lane_device_name(const struct lane_device *device);
 enum lane_mode lane_device_mode(const struct lane_device *device); /* in use: zero-copy or copy; generic if set up so */
+/* The device's MTU changed. Any thread. */
+void lane_device_set_mtu(struct lane_device *device, unsigned mtu);
+/* Longest frame that may be sent: MTU, Ethernet header, one VLAN tag (as the kernel itself allows). Bytes. */
+uint32_t lane_device_frame_max(const struct lane_device *device);
 struct frame_pool *lane_device_pool(struct lane_device *device);
 unsigned lane_device_queues(const struct lane_device *device);
 unsigned lane_device_workers(const struct lane_device *device);

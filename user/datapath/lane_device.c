@@ -22,6 +22,7 @@
 #include "vhostlane/bpf_abi.h"
 
 #define WORKER_FRAMES (FRAME_CACHE_SIZE + 2 * LANE_BURST_CHUNKS + LANE_TX_BATCH)
+#define ETHERNET_WITH_TAG 18
 #define RX_SHARE (4 * LANE_RING_SIZE) /* RX descriptors of all lanes of one queue together, while each may have LANE_RX_SIZE_MIN */
 
 const char *const lane_mode_names[LANE_MODE_COUNT] = {
@@ -119,6 +120,7 @@ struct lane_device *lane_device_open(const struct lane_device_setup *setup, stru
 	device->setup = *setup;
 	device->rx_size = rx_size(setup->workers);
 	device->chunk_mask = setup->frame_size - 1;
+	lane_device_set_mtu(device, setup->mtu);
 
 	if (open_lanes(device, setup->mode, &first)) {
 		/* The kernel's own choice is made on queue 0; a later queue may lack zero-copy (a queue that serves an XDP_TX ring). */
@@ -155,6 +157,16 @@ const char *lane_device_name(const struct lane_device *device)
 enum lane_mode lane_device_mode(const struct lane_device *device)
 {
 	return device->mode;
+}
+
+void lane_device_set_mtu(struct lane_device *device, unsigned mtu)
+{
+	__atomic_store_n(&device->frame_max, mtu ? mtu + ETHERNET_WITH_TAG : UINT32_MAX, __ATOMIC_RELAXED);
+}
+
+uint32_t lane_device_frame_max(const struct lane_device *device)
+{
+	return __atomic_load_n(&device->frame_max, __ATOMIC_RELAXED);
 }
 
 struct frame_pool *lane_device_pool(struct lane_device *device)

@@ -71,6 +71,7 @@ struct lane_device {
 	bool tx_in_steps;    /* copy mode of a kernel that shows how far it came with TX only when it has emptied it (lane.c) */
 	uint32_t rx_size;    /* descriptors of each RX ring */
 	uint32_t chunk_mask; /* frame_size - 1 */
+	uint32_t frame_max;  /* longest frame that may be sent; control stores, workers load */
 	struct frame_pool *pool;
 	uint8_t *area;
 	struct lane_queue *queues;

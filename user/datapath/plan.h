@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/log.h"
 #include "datapath/counters.h"
 #include "datapath/forwarding.h"
 #include "datapath/lane.h"
@@ -68,6 +69,7 @@ struct port {
 	uint16_t queue_pairs; /* allocated pairs */
 	_Atomic bool learns;  /* addresses are learned from what it sends (no MAC configured) */
 	char name[32];
+	struct log_limit large_limit; /* of the line about frames too large for or from it */
 	struct queue_pair **pairs;
 	struct port_counters *counters; /* [worker], VL_WORKERS_MAX of them */
 	uint32_t *flow_steering;	/* VL_FLOW_BUCKETS entries of the map (or private memory without an uplink) */

@@ -30,7 +30,7 @@ struct sorting {
 	const struct plan *plan;
 	unsigned domain;
 	unsigned worker;
-	const struct port *sender; /* NULL = the frames come from a device */
+	struct port *sender; /* NULL = the frames come from a device */
 	const struct switch_output *output;
 	uint32_t group_count;
 	struct group groups[GROUPS_MAX];
@@ -130,25 +130,36 @@ static uint32_t flood_to_ports(struct sorting *s, struct frame *frame)
 	return reached;
 }
 
-static void count_to_device(struct sorting *s, enum port_counter sent, enum port_counter dropped, uint32_t offered, uint32_t accepted)
+static void count_to_device(struct sorting *s, enum port_counter sent, enum port_counter full, uint32_t offered, uint32_t accepted,
+			    const struct too_long *too_long)
 {
 	if (!s->sender)
 		return;
 	counter_add(counters_of(s, s->sender), sent, accepted);
-	if (unlikely(accepted < offered))
-		counter_add(counters_of(s, s->sender), dropped, offered - accepted);
+	if (likely(accepted == offered))
+		return;
+	counter_add(counters_of(s, s->sender), full, offered - accepted - too_long->count);
+	counter_add(counters_of(s, s->sender), PORT_DROP_FROM_GUEST_TOO_LONG, too_long->count);
+	if (too_long->count)
+		log_limited_by(&s->sender->large_limit, LOG_LEVEL_WARNING,
+			       "port %s: a frame of %u bytes is longer than the uplink's MTU allows; lower the guest's MTU or raise the uplink's",
+			       s->sender->name, too_long->length);
 }
 
 static void send_to_uplink(struct sorting *s, struct frame **frames, uint32_t count)
 {
-	count_to_device(s, PORT_TO_UPLINK_FRAMES, PORT_DROP_FROM_GUEST_UPLINK_FULL, count,
-			s->output->to_uplink(s->output->context, s->domain, frames, count));
+	struct too_long too_long = {0};
+	const uint32_t accepted = s->output->to_uplink(s->output->context, s->domain, frames, count, &too_long);
+
+	count_to_device(s, PORT_TO_UPLINK_FRAMES, PORT_DROP_FROM_GUEST_UPLINK_FULL, count, accepted, &too_long);
 }
 
 static void send_to_host(struct sorting *s, struct frame **frames, uint32_t count)
 {
-	count_to_device(s, PORT_TO_HOST_FRAMES, PORT_DROP_FROM_GUEST_HOST_FULL, count,
-			s->output->to_host(s->output->context, s->domain, frames, count));
+	struct too_long too_long = {0};
+	const uint32_t accepted = s->output->to_host(s->output->context, s->domain, frames, count, &too_long);
+
+	count_to_device(s, PORT_TO_HOST_FRAMES, PORT_DROP_FROM_GUEST_HOST_FULL, count, accepted, &too_long);
 }
 
 /* Two guests back to back, no wire: one destination, so that a whole group can go in one piece. NULL = not so. */

@@ -8,6 +8,12 @@
 
 #include "datapath/plan.h"
 
+/* Of a group for a device: frames that it does not carry, however empty it is. */
+struct too_long {
+	uint32_t count;
+	uint32_t length; /* of the last one */
+};
+
 /* What a worker lends the switch. All calls finish with the frames before they return. */
 struct switch_output {
 	void *context;
@@ -15,8 +21,8 @@ struct switch_output {
 	unsigned (*to_guest)(void *context, const struct port_view *view, struct queue_pair *pair, struct frame *const *frames,
 			     unsigned count);
 	/* Out of the uplink, or into the host's stack (host link), of @domain. Return: how many were accepted. */
-	unsigned (*to_uplink)(void *context, unsigned domain, struct frame *const *frames, unsigned count);
-	unsigned (*to_host)(void *context, unsigned domain, struct frame *const *frames, unsigned count);
+	unsigned (*to_uplink)(void *context, unsigned domain, struct frame *const *frames, unsigned count, struct too_long *too_long);
+	unsigned (*to_host)(void *context, unsigned domain, struct frame *const *frames, unsigned count, struct too_long *too_long);
 	/* A source address that the table does not know. Control decides; may be dropped when too many are in flight. */
 	void (*learn)(void *context, struct port *port, const uint8_t *mac, uint16_t vlan);
 };

@@ -148,7 +148,7 @@ static void count_put(struct worker *w, const struct port_view *view, struct que
 	}
 	if (unlikely(result->too_large)) {
 		counter_add(counters, PORT_DROP_TO_GUEST_TOO_LARGE, result->too_large);
-		log_limited(LOG_LEVEL_WARNING, "port %s: a frame of %u bytes is larger than the guest's buffers; raise the guest's MTU or lower the sender's",
+		log_limited_by(&view->port->large_limit, LOG_LEVEL_WARNING, "port %s: a frame of %u bytes is larger than the guest's buffers; raise the guest's MTU or lower the sender's",
 			    view->port->name, result->too_large_length);
 	}
 	if (unlikely(result->no_buffers))
@@ -204,11 +204,16 @@ static unsigned output_to_guest(void *context, const struct port_view *view, str
 	return result.delivered;
 }
 
-/* Frames that must be cut go out as their segments, in their place among the others. */
-static unsigned send_cut(struct worker *w, struct device_end *end, const struct frame *frame)
+/* Frames that must be cut go out as their segments, in their place among the others. One whose segments would be too long goes not at all. */
+static unsigned send_cut(struct worker *w, struct device_end *end, const struct frame *frame, struct too_long *too_long)
 {
 	unsigned offered = 0, sent = 0;
 
+	if (frame->offload.header_length + frame->offload.gso_size > lane_device_frame_max(end->of.device)) {
+		too_long->count++;
+		too_long->length = frame->offload.header_length + frame->offload.gso_size;
+		return 0;
+	}
 	if (segment_start(&w->segmenter, frame) != SEGMENT_GOOD)
 		return 0;
 	while (segment_next(&w->segmenter, &w->segments)) {
@@ -218,7 +223,21 @@ static unsigned send_cut(struct worker *w, struct device_end *end, const struct 
 	return sent == offered;
 }
 
-static unsigned send_on(struct worker *w, struct device_end *end, struct frame *const *frames, unsigned frame_count)
+static unsigned send_whole(struct device_end *end, struct frame *const *frames, unsigned frame_count, struct too_long *too_long)
+{
+	const uint64_t before = end->port->dropped_too_long;
+	const unsigned sent = lane_send(end->port, frames, frame_count);
+
+	if (unlikely(end->port->dropped_too_long != before)) {
+		too_long->count += (uint32_t)(end->port->dropped_too_long - before);
+		for (unsigned i = 0; i < frame_count; i++)
+			too_long->length = max_u32(too_long->length, frames[i]->length);
+	}
+	return sent;
+}
+
+static unsigned send_on(struct worker *w, struct device_end *end, struct frame *const *frames, unsigned frame_count,
+			struct too_long *too_long)
 {
 	unsigned start = 0, sent = 0;
 
@@ -227,25 +246,27 @@ static unsigned send_on(struct worker *w, struct device_end *end, struct frame *
 	for (unsigned i = 0; i < frame_count; i++) {
 		if (likely(frames[i]->offload.gso == FRAME_GSO_NONE))
 			continue;
-		sent += lane_send(end->port, frames + start, i - start);
-		sent += send_cut(w, end, frames[i]);
+		sent += send_whole(end, frames + start, i - start, too_long);
+		sent += send_cut(w, end, frames[i], too_long);
 		start = i + 1;
 	}
-	return sent + lane_send(end->port, frames + start, frame_count - start);
+	return sent + send_whole(end, frames + start, frame_count - start, too_long);
 }
 
-static unsigned output_to_uplink(void *context, unsigned domain, struct frame *const *frames, unsigned frame_count)
+static unsigned output_to_uplink(void *context, unsigned domain, struct frame *const *frames, unsigned frame_count,
+				 struct too_long *too_long)
 {
 	struct worker *w = context;
 
-	return send_on(w, w->uplink[domain], frames, frame_count);
+	return send_on(w, w->uplink[domain], frames, frame_count, too_long);
 }
 
-static unsigned output_to_host(void *context, unsigned domain, struct frame *const *frames, unsigned frame_count)
+static unsigned output_to_host(void *context, unsigned domain, struct frame *const *frames, unsigned frame_count,
+			       struct too_long *too_long)
 {
 	struct worker *w = context;
 
-	return send_on(w, w->host_link[domain], frames, frame_count);
+	return send_on(w, w->host_link[domain], frames, frame_count, too_long);
 }
 
 static void output_learn(void *context, struct port *port, const uint8_t *mac, uint16_t vlan)
