@@ -68,6 +68,8 @@ static void port_keys(void **state)
 	assert_int_equal(p.node, 1);
 	assert_int_equal(p.mtu, 9000);
 	assert_string_equal(p.uplink, "eth1");
+	assert_int_equal(config_port_set(&p, "busy-poll-us", "adaptive", &e), 0);
+	assert_true(p.busy_poll_us == CONFIG_BUSY_POLL_ADAPTIVE);
 	assert_int_equal(config_port_set(&p, "busy-poll-us", "0", &e), 0);
 	assert_int_equal(p.busy_poll_us, 0);
 	assert_int_equal(config_port_set(&p, "node", "auto", &e), 0);

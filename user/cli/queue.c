@@ -70,7 +70,7 @@ static int take_busy_poll(const char *word, const char *value, json_t *params, s
 
 	if (config_parse_busy_poll(value, &us, &inner) < 0)
 		return error_set(error, inner.code, "queue %s, %s", word, inner.text);
-	json_object_set_new(params, "busy-poll-us", us == CONFIG_BUSY_POLL_ALWAYS ? json_string("always") : json_integer(us));
+	json_object_set_new(params, "busy-poll-us", us >= CONFIG_BUSY_POLL_ADAPTIVE ? json_string(value) : json_integer(us));
 	return 0;
 }
 
@@ -133,7 +133,7 @@ const struct command queue_list_command = {
 const struct command queue_set_command = {
 	.name = "queue set",
 	.arguments = "NAME/PAIR cpu=N|cpu=auto|busy-poll-us=N...",
-	.summary = "Move a queue pair to a worker's CPU, or set its busy-poll window (microseconds, 0 = never, always)",
+	.summary = "Move a queue pair to a worker's CPU, or set its busy-poll window (microseconds, 0 = never, always, adaptive)",
 	.details = "cpu=N holds the pair there, whatever placement would prefer; cpu=auto gives it back to placement.",
 	.options = client_options,
 	.arguments_min = 2,

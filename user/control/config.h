@@ -154,6 +154,7 @@ int config_port_check_settable(const char *port, const char *key, struct error *
 
 /* "N", "0", "always" <-> microseconds. */
 #define CONFIG_BUSY_POLL_ALWAYS UINT32_MAX
+#define CONFIG_BUSY_POLL_ADAPTIVE (UINT32_MAX - 1)
 #define CONFIG_BUSY_POLL_MAX_US 1000000
 #define CONFIG_BUSY_POLL_TEXT 16
 int config_parse_busy_poll(const char *text, uint32_t *busy_poll_us, struct error *error);

@@ -367,12 +367,12 @@ int config_parse_busy_poll(const char *text, uint32_t *busy_poll_us, struct erro
 {
 	uint64_t us;
 
-	if (strcmp(text, "always") == 0) {
-		*busy_poll_us = CONFIG_BUSY_POLL_ALWAYS;
+	if (strcmp(text, "always") == 0 || strcmp(text, "adaptive") == 0) {
+		*busy_poll_us = strcmp(text, "always") == 0 ? CONFIG_BUSY_POLL_ALWAYS : CONFIG_BUSY_POLL_ADAPTIVE;
 		return 0;
 	}
 	if (!number_parse(text, 0, CONFIG_BUSY_POLL_MAX_US, &us))
-		return error_set(error, -EINVAL, "busy-poll-us '%.64s': neither 'always' nor microseconds from 0 to %d; give one of them", text,
+		return error_set(error, -EINVAL, "busy-poll-us '%.64s': neither 'always', 'adaptive' nor microseconds from 0 to %d; give one of them", text,
 				 CONFIG_BUSY_POLL_MAX_US);
 	*busy_poll_us = (uint32_t)us;
 	return 0;
@@ -380,8 +380,8 @@ int config_parse_busy_poll(const char *text, uint32_t *busy_poll_us, struct erro
 
 const char *config_format_busy_poll(uint32_t busy_poll_us, char text[CONFIG_BUSY_POLL_TEXT])
 {
-	if (busy_poll_us == CONFIG_BUSY_POLL_ALWAYS)
-		copy_string(text, CONFIG_BUSY_POLL_TEXT, "always");
+	if (busy_poll_us >= CONFIG_BUSY_POLL_ADAPTIVE)
+		copy_string(text, CONFIG_BUSY_POLL_TEXT, busy_poll_us == CONFIG_BUSY_POLL_ALWAYS ? "always" : "adaptive");
 	else
 		snprintf(text, CONFIG_BUSY_POLL_TEXT, "%u", busy_poll_us);
 	return text;

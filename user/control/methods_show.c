@@ -41,7 +41,9 @@ static json_t *show_bits(uint64_t bits, const struct bit_name *names, unsigned c
 
 static json_t *show_busy_poll(uint32_t busy_poll_us)
 {
-	return busy_poll_us == BUSY_POLL_ALWAYS ? json_string("always") : json_integer(busy_poll_us);
+	char text[CONFIG_BUSY_POLL_TEXT];
+
+	return busy_poll_us >= BUSY_POLL_ADAPTIVE ? json_string(config_format_busy_poll(busy_poll_us, text)) : json_integer(busy_poll_us);
 }
 
 static json_t *show_mac(const uint8_t *mac)

@@ -23,6 +23,8 @@
 
 #define DOMAINS_MAX 8 /* uplinks of one daemon */
 #define BUSY_POLL_ALWAYS UINT32_MAX
+#define BUSY_POLL_ADAPTIVE (UINT32_MAX - 1) /* as long as it was seen to pay, at most BUSY_POLL_ADAPTIVE_US */
+#define BUSY_POLL_ADAPTIVE_US 500
 
 struct port;
 
@@ -35,7 +37,7 @@ struct queue_pair {
 	int to_guest_kick_fd;	/* the guest gave buffers; nobody waits for it: frames are not held back for buffers */
 
 	/* Written by control at any time, read by workers. */
-	_Atomic uint32_t busy_poll_us; /* 0 = never, BUSY_POLL_ALWAYS */
+	_Atomic uint32_t busy_poll_us; /* 0 = never, BUSY_POLL_ALWAYS, BUSY_POLL_ADAPTIVE */
 	_Atomic int worker;	       /* whose share it is in, -1 = nobody's */
 	_Atomic bool unwatched;	       /* its kick descriptor could not be watched: looked at by time */
 

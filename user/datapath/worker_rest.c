@@ -13,8 +13,11 @@ static uint64_t busy_poll_bound_ns(const struct worker *w)
 	const struct plan_share *share = &w->plan->shares[w->index];
 	uint32_t longest = 0;
 
-	for (uint32_t i = 0; i < share->pair_count; i++)
-		longest = max_u32(longest, atomic_load_explicit(&share->pairs[i]->busy_poll_us, memory_order_relaxed));
+	for (uint32_t i = 0; i < share->pair_count; i++) {
+		const uint32_t us = atomic_load_explicit(&share->pairs[i]->busy_poll_us, memory_order_relaxed);
+
+		longest = max_u32(longest, us == BUSY_POLL_ADAPTIVE ? BUSY_POLL_ADAPTIVE_US : us);
+	}
 	return longest == BUSY_POLL_ALWAYS ? UINT64_MAX : (uint64_t)longest * 1000;
 }
 
