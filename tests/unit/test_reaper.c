@@ -12,6 +12,8 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,15 +27,24 @@
 		assert_true(condition);                              \
 	} while (0)
 
+/* Of reapers: sanitizers have threads of their own. */
 static unsigned threads(void)
 {
 	DIR *d = opendir("/proc/self/task");
 	unsigned n = 0;
 
-	while (readdir(d))
-		n++;
+	for (struct dirent *entry; (entry = readdir(d));) {
+		char path[300], name[32] = "";
+		int fd;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+		fd = open(path, O_RDONLY);
+		n += fd >= 0 && read(fd, name, sizeof(name) - 1) > 0 && !strcmp(name, "vhostlane-reap\n");
+		if (fd >= 0)
+			close(fd);
+	}
 	closedir(d);
-	return n - 2;
+	return n;
 }
 
 static bool is_open(int fd)
@@ -115,7 +126,7 @@ static void in_order_behind_what_is_stuck(void **state)
 	reaper_free(reaper);
 	reaper_free(other);
 	/* Threads go when there is nothing to do. */
-	wait_until(threads() == 1);
+	wait_until(threads() == 0);
 }
 
 /* No thread stays of one that is idle, and a new one comes with work. */
@@ -123,13 +134,14 @@ static void thread_comes_and_goes(void **state)
 {
 	struct reaper *reaper = reaper_create();
 
-	assert_int_equal(threads(), 1);
+	assert_int_equal(threads(), 0);
 	for (unsigned i = 0; i < 2; i++) {
 		int fd = eventfd(0, 0);
 
 		reaper_close(reaper, fd);
 		wait_until(!is_open(fd) && !reaper_backlog(reaper));
-		wait_until(threads() == 1);
+		assert_in_range(threads(), 0, 1);
+		wait_until(threads() == 0);
 	}
 	reaper_free(reaper);
 }
@@ -147,7 +159,7 @@ static void owner_leaves_first(void **state)
 	assert_true(is_open(fd));
 	sem_post(&gate);
 	wait_until(!is_open(fd));
-	wait_until(threads() == 1);
+	wait_until(threads() == 0);
 }
 
 static void eventfds_are_told(void **state)
