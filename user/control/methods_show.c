@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control/link_monitor.h"
+#include "control/irq.h"
 #include "control/ports.h"
 #include "control/workforce.h"
 
@@ -262,17 +263,34 @@ static json_t *show_host_links(const struct engine *engine, struct uplink *uplin
 	return list;
 }
 
+/* "2,3,-": CPU of each receive queue's interrupt; "" for a device without interrupts of its own. */
+static json_t *show_irq_cpus(const struct netdev_info *info, unsigned queues)
+{
+	char text[8 * VL_DEVICE_QUEUES_MAX] = "";
+	bool known = false;
+	size_t used = 0;
+
+	for (unsigned q = 0; q < queues && used < sizeof(text); q++) {
+		const int cpu = irq_cpu_of_queue(info->ifname, q);
+
+		used += (size_t)snprintf(text + used, sizeof(text) - used, cpu < 0 ? "%s-" : "%s%d", q ? "," : "", cpu);
+		known |= cpu >= 0;
+	}
+	return json_string(known ? text : "");
+}
+
 json_t *show_uplink(struct engine *engine, unsigned index)
 {
 	struct uplink *uplink = engine->uplinks[index];
 	const struct netdev_info *info = uplink_info(uplink);
 	struct lane_device *device = uplink_device(uplink);
 
-	return json_pack("{ss ss so ss si si si sb sb so so so so ss}", "ifname", info->ifname, "state", link_monitor_state(engine, index), "mac", show_mac(info->mac), "mode",
+	return json_pack("{ss ss so ss si si si sb sb so so so so ss so}", "ifname", info->ifname, "state", link_monitor_state(engine, index), "mac", show_mac(info->mac), "mode",
 			 lane_mode_names[lane_device_mode(device)], "queues", (int)lane_device_queues(device), "node", info->node, "mtu", (int)info->mtu,
 			 "dispatcher", bpf_set_dispatcher(uplink_bpf(uplink)), "adopted", bpf_set_adopted(uplink_bpf(uplink)), "umem",
 			 show_memory(device), "frames", show_census(engine, device), "kernel_drops", show_kernel_drops(device), "host_links",
-			 show_host_links(engine, uplink), "warnings", uplink_warnings(uplink));
+			 show_host_links(engine, uplink), "warnings", uplink_warnings(uplink),
+			 "irq_cpus", show_irq_cpus(info, lane_device_queues(device)));
 }
 
 json_t *show_trouble(struct engine *engine)
