@@ -221,8 +221,8 @@ static void sizes(void **state)
 		struct frame_offload offload;
 
 		h.gso_size = (uint16_t)size;
-		assert_int_equal(judge(&tcp, &h, EVERY_SENDER_FEATURE, &offload), size < 48 ? VNET_GSO_SIZE : VNET_GOOD);
-		if (size >= 48)
+		assert_int_equal(judge(&tcp, &h, EVERY_SENDER_FEATURE, &offload), size < VNET_GSO_SIZE_MIN_TCP ? VNET_GSO_SIZE : VNET_GOOD);
+		if (size >= VNET_GSO_SIZE_MIN_TCP)
 			assert_int_equal(offload.gso, size < 20000 ? FRAME_GSO_TCP4 : FRAME_GSO_NONE);
 		h = packet_header(&udp, 1);
 		h.gso_size = (uint16_t)size;

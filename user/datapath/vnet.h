@@ -69,10 +69,10 @@ enum vnet_verdict {
 extern const char *const vnet_verdict_names[VNET_VERDICT_COUNT];
 
 /*
- * Least gso_size for TCP: the segment size below which Linux does not go either (TCP_MIN_SND_MSS). Most datagrams of
+ * Least gso_size for TCP: what Linux can come down to (TCP_MIN_SND_MSS of 48 less 12 of timestamps). Most datagrams of
  * one frame: Linux's UDP_MAX_SEGMENTS. Both bound the frames that one frame can become.
  */
-#define VNET_GSO_SIZE_MIN_TCP 48
+#define VNET_GSO_SIZE_MIN_TCP 36
 #define VNET_GSO_DATAGRAMS_MAX 128
 
 /* True if the header asks nothing of the device: no checksum to complete, nothing to segment. */
