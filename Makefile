@@ -109,9 +109,11 @@ unit-tests: $(UNIT_TESTS) $(BPF_TESTS) $(NET_TESTS)
 list-tests:
 	@printf '%s\n' $(UNIT_TESTS) $(BPF_TESTS) $(NET_TESTS)
 
-.PHONY: check demo bench bench-seeds
+.PHONY: check check-kernels demo bench bench-seeds
 check:
 	scripts/check.sh
+check-kernels: all
+	scripts/check-kernels.sh
 demo:
 	scripts/demo.sh
 bench: all
