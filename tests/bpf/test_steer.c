@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "packet.h"
+#include "xsk.h"
 #include "vhostlane/bpf_abi.h"
 #include "vhostlane/flow_hash.h"
 #include "xdp_steer.skel.h"
@@ -40,7 +41,7 @@ static const uint8_t ip6_a[16] = { 0xfd, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
 struct fixture {
 	struct xdp_steer *skeleton;
 	int program, lanes;
-	int socket; /* an AF_XDP socket of no device: enough for the map */
+	int socket;
 	struct vl_settings settings;
 };
 
@@ -154,8 +155,7 @@ static int setup(void **state)
 	assert_non_null(f->skeleton);
 	f->program = bpf_program__fd(f->skeleton->progs.xdp_steer);
 	f->lanes = bpf_map__fd(f->skeleton->maps.lanes);
-	f->socket = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
-	assert_true(f->socket >= 0);
+	f->socket = xsk_of_no_device();
 	f->settings = (struct vl_settings){ .abi = VL_ABI_VERSION,
 					    .flags = VL_SETTINGS_READY,
 					    .workers = WORKERS,

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "packet.h"
+#include "xsk.h"
 #include "tc_host.skel.h"
 #include "vhostlane/bpf_abi.h"
 #include "vhostlane/flow_hash.h"
@@ -480,7 +481,7 @@ static void queue_of_worker(void **state)
 					.device_queues = 4 };
 	int affinity = bpf_map__fd(f->skeleton->maps.queue_affinity),
 	    steering = bpf_map__fd(f->skeleton->maps.flow_steering);
-	int xsk = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0), ifindex = (int)if_nametoindex("hl0e");
+	int xsk = xsk_of_no_device(), ifindex = (int)if_nametoindex("hl0e");
 	struct packet p;
 	uint32_t zero = 0, hash;
 
