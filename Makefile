@@ -120,6 +120,9 @@ bench: all
 	scripts/bench/run.sh
 bench-seeds: all
 	scripts/bench/seeds.sh
+# FUZZ_SECONDS a target, 60 by default.
+fuzz: fuzz-targets
+	tests/fuzz/run.sh $(FUZZ_TARGETS)
 
 # Installed: program, BPF objects (for bpftool alone), unit, man pages, completion, example configuration.
 SBINDIR = $(DESTDIR)$(PREFIX)/sbin

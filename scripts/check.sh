@@ -112,8 +112,10 @@ stage_frontend_tsan() { tests build/tsan tests/frontend; }
 stage_net() { tests build tests/net; }
 stage_guest() { tests build tests/guest; }
 stage_rig() { tests build tests/rig; }
+# As long as make fuzz takes: FUZZ_SECONDS, 60 by default, a target.
+stage_fuzz() { make -s -j"$jobs" fuzz-targets && make -s fuzz; }
 
-all=(dependencies includes build build-asan build-tsan build-clang unit+unit-asan frontend-asan+frontend-tsan net guest rig)
+all=(dependencies includes build build-asan build-tsan build-clang unit+unit-asan frontend-asan+frontend-tsan net guest rig fuzz)
 
 if [ "$(id -u)" -ne 0 ]; then
 	echo "check.sh: needs root: tests make network interfaces and load BPF programs; use: sudo make check" >&2
