@@ -112,8 +112,12 @@ static int receive(struct input *in, int fd, bool many)
 		if (code <= 0)
 			return code;
 		check_message();
-		if (reader.message.fd_count && input_byte(in) & 1)
-			close(vhost_user_take_fd(&reader.message, input_byte(in) % reader.message.fd_count));
+		if (reader.message.fd_count && input_byte(in) & 1) {
+			const unsigned which = input_byte(in) % reader.message.fd_count;
+
+			MUST(!close(vhost_user_take_fd(&reader.message, which)));
+			MUST(reader.message.fds[which] == -1); /* or it would be closed twice */
+		}
 		vhost_user_message_close(&reader.message);
 	}
 }
