@@ -96,7 +96,12 @@ class Switch:
     # --- what a leak would change
 
     def descriptors(self):
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        """Once it has come to rest: some are closed by another thread, some are open for moments only."""
+        counts = []
+        while len(counts) < 200 and (len(counts) < 6 or len(set(counts[-6:])) > 1):
+            counts.append(len(os.listdir(f"/proc/{self.pid}/fd")))
+            time.sleep(0.01)
+        return counts[-1]
 
     def free_descriptors(self, count):
         """The lowest numbers that it does not use, but maybe for moments: limits that leave it none, one and so on."""
