@@ -63,20 +63,21 @@ class HostJob:
 
 
 class Lan:
-    """lan.wire, lan.host, lan.guests: all have .ip, .run(), .spawn()."""
+    """lan.wire, lan.host, lan.guests: all have .ip, .run(), .spawn(). `ports`: further options of each port, one dict a guest."""
 
-    def __init__(self, rig, count=2, queues=2, role="server", ipv6=False, **port_options):
-        self.rig, self.count, self.queues, self.role = rig, count, queues, role
+    def __init__(self, rig, count=2, queues=2, role="server", ipv6=False, uplink_mtu=1500, cpus=2, ports=None, **port_options):
+        self.rig, self.count, self.queues, self.role, self.cpus = rig, count, queues, role, cpus
         self.net, self.port = subnet(), free_port()
         self.ipv6 = ipv6
         self.tag = unique("x")
-        self.link = rig.wire(host_address=f"{self.net}.1/24", wire_address=f"{self.net}.2/24", ipv6=ipv6)
+        self.link = rig.wire(host_address=f"{self.net}.1/24", wire_address=f"{self.net}.2/24", mtu=uplink_mtu, ipv6=ipv6)
         if ipv6:
             sh(f"ip addr add {self.ip6(1)}/64 dev {self.link.uplink} nodad")
             self.link.sh(f"ip addr add {self.ip6(2)}/64 dev {self.link.peer} nodad")
-        tail = "".join(f",{key.replace('_', '-')}={value}" for key, value in port_options.items())
         arguments = ["--uplink", self.link.uplink]
         for number in range(count):
+            options = {**port_options, **(ports[number] if ports else {})}
+            tail = "".join(f",{key.replace('_', '-')}={value}" for key, value in options.items())
             arguments += ["--port", f"vm{number + 1}={self.socket(number)},mac={mac_of(number)},queues={queues},role={role}{tail}"]
         self.daemon = rig.daemon(*arguments)
         self.host = Host(self, "host", f"{self.net}.1", self.link.uplink)
@@ -92,7 +93,7 @@ class Lan:
     def new_guest(self, number, reboot=False, extra=""):
         device = vhost_user(self.socket(number), mac_of(number), self.queues, server=self.role == "client",
                             reconnect=1 if self.role == "server" else 0, extra=extra)
-        guest = Guest(f"{self.tag}vm{number + 1}", self.rig.directory, device, cpus=2, reboot=reboot)
+        guest = Guest(f"{self.tag}vm{number + 1}", self.rig.directory, device, cpus=self.cpus, reboot=reboot)
         guest.ip, guest.number = f"{self.net}.{11 + number}", number
         guest.lan = self
         self.rig.undo(guest.kill)
