@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
-# make bench: speed against DPDK, what an idle daemon costs, how soon it is ready. Tables under build/bench.
+# make bench: speed against DPDK, what an idle daemon costs, how soon it is ready, TCP of whole guests. Tables under build/bench.
 #   QUICK=1    fewer and shorter turns
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -15,9 +15,9 @@ env -u MAKEFLAGS -u MAKELEVEL make -s -j"$(nproc)" all benches
 mkdir -p build/bench
 
 status=0
-for part in forwarding footprint; do
+for part in forwarding footprint tcp; do
 	/usr/bin/python3 "scripts/bench/$part.py" --output "build/bench/$part.md" || status=1
 done
-cat build/bench/forwarding.md build/bench/footprint.md > build/bench/bench.md 2>/dev/null || status=1
+cat build/bench/forwarding.md build/bench/footprint.md build/bench/tcp.md > build/bench/bench.md 2>/dev/null || status=1
 [ "$status" -eq 0 ] && echo "build/bench/bench.md"
 exit "$status"

@@ -33,24 +33,24 @@ class GuestError(Exception):
     """A command in a guest failed, or the guest did not come up."""
 
 
-def accelerator():
+def accelerator(cpu="max"):
     """TCG always: tests must show the same on machines with and without KVM."""
-    return ["-accel", "tcg,thread=multi", "-cpu", "max"]
+    return ["-accel", "tcg,thread=multi", "-cpu", cpu]
 
 
 def kernel():
     return subprocess.run([os.path.join(HERE, "kernel.sh")], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def initramfs():
-    """The initramfs, built anew when what goes into it is newer."""
-    path = os.path.join(BUILD, "initramfs.cpio")
+def initramfs(programs=()):
+    """The initramfs, with further programs of this machine, built anew when what goes into it is newer."""
+    path = os.path.join(BUILD, "-".join(("initramfs", *programs)) + ".cpio")
     parts = [os.path.join(HERE, n) for n in ("agent.c", "xfer.c", "init", "make-initramfs.sh")] + [kernel()]
     os.makedirs(BUILD, exist_ok=True)
     with open(os.path.join(BUILD, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(path) or any(os.path.getmtime(p) > os.path.getmtime(path) for p in parts):
-            subprocess.run([os.path.join(HERE, "make-initramfs.sh"), path], check=True)
+            subprocess.run([os.path.join(HERE, "make-initramfs.sh"), path, *programs], check=True)
     return path
 
 
@@ -82,12 +82,12 @@ def vhost_user(path, mac, queues=1, server=False, reconnect=0, extra=""):
             "-device", device + extra]
 
 
-def netdev(backend, mac):
+def netdev(backend, mac, extra=""):
     """Any other QEMU network backend, e.g. netdev("socket,listen=:1234", mac): proves the harness without vhostlane."""
     number = vhost_user.count = getattr(vhost_user, "count", 0) + 1
     kind, _, rest = backend.partition(",")
     return ["-netdev", f"{kind},id=n{number},{rest}".rstrip(","),
-            "-device", f"virtio-net-pci,netdev=n{number},mac={mac},romfile="]
+            "-device", f"virtio-net-pci,netdev=n{number},mac={mac},romfile={extra}"]
 
 
 class Agent:
@@ -192,8 +192,8 @@ class Job:
 
 
 class Guest:
-    def __init__(self, name, directory, devices, cpus=1, memory=192, reboot=False, share=True):
-        self.name, self.directory, self.devices = name, directory, devices
+    def __init__(self, name, directory, devices, cpus=1, memory=192, reboot=False, share=True, programs=(), cpu="max"):
+        self.name, self.directory, self.devices, self.programs, self.cpu = name, directory, devices, programs, cpu
         self.cpus, self.memory, self.reboot, self.share = cpus, memory, reboot, share
         self.agent = Agent(os.path.join(directory, f"{name}.agent"))
         self.process = None
@@ -205,10 +205,10 @@ class Guest:
 
     def command(self):
         share = "on" if self.share else "off"
-        return (["qemu-system-x86_64", "-name", self.name] + accelerator() +
+        return (["qemu-system-x86_64", "-name", self.name] + accelerator(self.cpu) +
                 ["-smp", str(self.cpus), "-m", str(self.memory),
                  "-object", f"memory-backend-memfd,id=m,size={self.memory}M,share={share}", "-numa", "node,memdev=m",
-                 "-kernel", kernel(), "-initrd", initramfs(),
+                 "-kernel", kernel(), "-initrd", initramfs(self.programs),
                  # tsc=reliable: no clock watchdog under emulation. A panic ends QEMU unless the guest may reboot.
                  "-append", "console=ttyS0 panic=-1 quiet tsc=reliable mitigations=off",
                  "-display", "none", "-nodefaults", "-no-user-config",

@@ -65,8 +65,9 @@ class HostJob:
 class Lan:
     """lan.wire, lan.host, lan.guests: all have .ip, .run(), .spawn(). `ports`: further options of each port, one dict a guest."""
 
-    def __init__(self, rig, count=2, queues=2, role="server", ipv6=False, uplink_mtu=1500, cpus=2, ports=None, **port_options):
+    def __init__(self, rig, count=2, queues=2, role="server", ipv6=False, uplink_mtu=1500, cpus=2, programs=(), ports=None, **port_options):
         self.rig, self.count, self.queues, self.role, self.cpus = rig, count, queues, role, cpus
+        self.programs = programs
         self.net, self.port = subnet(), free_port()
         self.ipv6 = ipv6
         self.tag = unique("x")
@@ -93,7 +94,7 @@ class Lan:
     def new_guest(self, number, reboot=False, extra=""):
         device = vhost_user(self.socket(number), mac_of(number), self.queues, server=self.role == "client",
                             reconnect=1 if self.role == "server" else 0, extra=extra)
-        guest = Guest(f"{self.tag}vm{number + 1}", self.rig.directory, device, cpus=self.cpus, reboot=reboot)
+        guest = Guest(f"{self.tag}vm{number + 1}", self.rig.directory, device, cpus=self.cpus, reboot=reboot, programs=self.programs)
         guest.ip, guest.number = f"{self.net}.{11 + number}", number
         guest.lan = self
         self.rig.undo(guest.kill)
