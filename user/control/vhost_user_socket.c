@@ -25,6 +25,7 @@
 #define STORM_DELAY_FIRST_MS 10
 #define STORM_DELAY_MAX_MS 1000
 #define STORM_QUIET_NS 10000000000ull /* nobody came for so long: it is over; longer than frontends wait between tries */
+#define NO_DESCRIPTOR_PAUSE_US 1000
 #define SOCKET_MODE 0660 /* frontends run under a user of their own: its group may connect */
 
 static int unix_socket(void)
@@ -199,10 +200,11 @@ static bool frontend_gone(const struct vhost_user_session *s)
 	return poll(&p, 1, 0) == 1 && p.revents & (POLLHUP | POLLERR | POLLNVAL);
 }
 
-static void reserve_descriptor(struct vhost_user_session *s)
+static bool reserve_descriptor(struct vhost_user_session *s)
 {
 	if (s->spare_fd < 0)
 		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return s->spare_fd >= 0;
 }
 
 /* Out of descriptors: the spare one makes room to accept and close, else the loop would spin on the waiting frontend. */
@@ -216,7 +218,7 @@ static void turn_away(struct vhost_user_session *s)
 	close_fd(&s->spare_fd);
 	fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC);
 	session_hang_up(s, fd);
-	/* Fails until the reaper has closed that one; tried again before the next. */
+	/* Fails until the reaper has closed that one; tried again before the next is looked at. */
 	reserve_descriptor(s);
 }
 
@@ -228,7 +230,11 @@ static void on_listen(void *context, int listen_fd, uint32_t events)
 	/* The door may have been closed since the loop looked. */
 	if (s->door || session_must_wait(s))
 		return;
-	reserve_descriptor(s);
+	if (!reserve_descriptor(s)) {
+		/* A timer would need a descriptor, too. */
+		usleep(NO_DESCRIPTOR_PAUSE_US);
+		return;
+	}
 	fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (fd < 0) {
 		if (errno == EMFILE || errno == ENFILE)
