@@ -49,6 +49,7 @@ def test_group_of_the_socket(rig, switch):
     assert connect_as(s.paths[0], [group.gr_gid]) == 0
     assert connect_as(s.paths[0], []) == 1
     assert connect_as(s.paths[1], [group.gr_gid]) == 1
+    assert s.show(0)["group"] == group.gr_name and s.show(1)["group"] == ""
     # Also of a port that comes later.
     path = rig.path("late.sock")
     s.daemon.cli("port", "add", "late", f"socket={path}", f"group={group.gr_name}")

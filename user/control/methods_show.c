@@ -68,14 +68,14 @@ json_t *show_port(const struct managed_port *mp)
 	const struct uplink *uplink = uplink_of(mp->engine, mp);
 	char vlan[CONFIG_VLAN_TEXT], offloads[CONFIG_OFFLOADS_TEXT];
 
-	return json_pack("{ss si ss ss ss so so si so si si ss si sI ss}", "name", mp->config.name, "id", mp->port->id, "socket", mp->config.socket,
+	return json_pack("{ss si ss ss ss so so si so si si ss si sI ss ss}", "name", mp->config.name, "id", mp->port->id, "socket", mp->config.socket,
 			 "role", port_role_names[mp->config.role], "state", vhost_user_state_names[vhost_user_state_of(mp->session)], "mac",
 			 mp->config.has_mac ? show_mac(mp->config.mac) : json_null(), "vlan",
 			 mp->config.vlan.mode == CONFIG_VLAN_TRUNK ? json_string(config_format_vlan(&mp->config.vlan, vlan)) : json_integer(mp->config.vlan.id), "queues", (int)mp->config.queues,
 			 "busy-poll-us", show_busy_poll(mp->config.busy_poll_us), "node", mp->config.node, "mtu", (int)mp->config.mtu, "uplink",
 			 uplink ? uplink_info(uplink)->ifname : "", "served_queue_pairs", (int)served_pairs(mp), "sessions",
 			 (json_int_t)vhost_user_sessions_served(mp->session), "offloads",
-			 config_format_offloads(mp->config.offloads, offloads));
+			 config_format_offloads(mp->config.offloads, offloads), "group", mp->config.group);
 }
 
 static uint64_t load(const uint64_t *value)
