@@ -286,7 +286,8 @@ def coalesce_rows(quick):
             rows.append([what, ratio, "", ""])
             continue
         rows.append(bench.requirement(what, float(ratio), maximum=1.2))
-        rows.append(bench.requirement(f"— frames for the same bytes, {where}, buffers of {size} B, times fewer", 32 / int(count), minimum=10, form="{:.0f}"))
+        rows.append(bench.requirement(f"— frames for the same bytes, {where}, buffers of {size} B, times fewer", 32 / int(count), minimum=10,
+                                      form="{:.0f}"))
     if not rows:
         raise RigError(f"bench_coalesce said nothing of use:\n{text}")
     return rows
