@@ -124,12 +124,15 @@ static void process_out_of_sight(void **state)
 	close(fd);
 }
 
+/* Until something can be read; the descriptor is this thread's then. */
 static void stand_still(void *argument)
 {
+	const int fd = *(int *)argument;
 	char byte;
 
-	if (read(*(int *)argument, &byte, 1) < 0)
+	if (read(fd, &byte, 1) < 0)
 		abort();
+	close(fd);
 }
 
 /* The asker goes while its questions wait behind something that takes its time. */
@@ -152,7 +155,6 @@ static void asker_gone(void **state)
 	for (unsigned i = 0; i < 60000 && fcntl(fd, F_GETFD) >= 0; i++)
 		usleep(1000);
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
-	close(pipes[0]);
 	close(pipes[1]);
 }
 
