@@ -58,15 +58,13 @@ static __always_inline int flood_to_guests(struct __sk_buff *skb, const struct v
 	return TC_ACT_UNSPEC;
 }
 
-/* The host link's queue: each worker has the frames of its queue pairs on a queue of its own, where it meets no other
- * worker at the FILL ring. */
-static __always_inline void spread(struct __sk_buff *skb, const struct vl_settings *set,
-				   const struct vl_port_value *port, __u32 queues)
+/* The host link's queue is the flow's for good: where another queue begins, order ends, and a flow may get another worker or,
+ * by its guest, another queue pair at any moment. */
+static __always_inline void spread(struct __sk_buff *skb, __u32 queues)
 {
-	__u32 pair = choose_queue_pair(port, (const void *)(long)skb->data, (const void *)(long)skb->data_end);
-
 	if (queues > 1)
-		skb->queue_mapping = choose_worker(set, port->port, pair) % queues + 1;
+		skb->queue_mapping =
+			vl_flow_bucket(vl_flow_hash_frame((const void *)(long)skb->data, (const void *)(long)skb->data_end)) % queues + 1;
 }
 
 SEC("tc")
@@ -92,7 +90,7 @@ int tc_host(struct __sk_buff *skb)
 	ifindex = node < VL_NODES_MAX ? set->host_link_ifindex[node] : 0;
 	if (!ifindex)
 		return TC_ACT_UNSPEC;
-	spread(skb, set, port, set->host_link_queues[node]);
+	spread(skb, set->host_link_queues[node]);
 	count(VL_TC_HOST_TO_GUEST);
 	return bpf_redirect(ifindex, 0);
 }

@@ -158,7 +158,8 @@ class NumaMachine(Guest):
     def set_cpu(self, cpu, online):
         self.run(f"echo {1 if online else 0} > /sys/devices/system/cpu/cpu{cpu}/online")
 
-    def veth(self, uplink="up0", wire="wire0", queues=4):
+    def veth(self, uplink="up0", wire="wire0", queues=2):
+        """Two queues for four workers, so that workers of both nodes meet at the same rings."""
         self.run(f"/bin/ip link add {uplink} numrxqueues {queues} numtxqueues {queues} type veth peer name {wire}"
                  f" numrxqueues {queues} numtxqueues {queues} && for end in {uplink} {wire}; do"
                  f" echo 1 > /proc/sys/net/ipv6/conf/$end/disable_ipv6; /bin/ip link set $end up; done;"

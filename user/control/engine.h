@@ -78,6 +78,7 @@ struct managed_port {
 	unsigned published_count; /* addresses as they stand in the map `ports` */
 	struct vl_port_key published_keys[ADDRESSES_PER_PORT];
 	struct vl_port_value published_value;
+	uint64_t frames_looked; /* to the guest, at the last look */
 	uint32_t *private_steering; /* flow_steering without an uplink */
 	uint8_t flow_idle[VL_FLOW_BUCKETS]; /* agings since the guest last sent in a bucket */
 	struct evidence_history history; /* of the peer's vCPU threads */

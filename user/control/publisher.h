@@ -26,6 +26,9 @@ void publisher_publish(struct engine *engine);
 #define FLOW_IDLE_AGINGS 2
 void publisher_age_flows(struct engine *engine);
 
+/* Ports whose pairs went to another node, and that got no frame since the last call, get that node's host link. */
+void publisher_follow_nodes(struct engine *engine);
+
 /* Takes a port that is being removed out of the maps. Its rings are withdrawn already. */
 void publisher_forget(struct engine *engine, struct managed_port *mp);
 

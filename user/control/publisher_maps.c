@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "control/ports.h"
 #include "control/publisher_private.h"
 
 void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index)
@@ -90,7 +91,10 @@ void drop_addresses(struct engine *engine, struct managed_port *mp)
 	mp->published_count = kept;
 }
 
-/* Makes `ports` say what the port's addresses are now, and how many pairs receive. */
+/*
+ * Makes `ports` say what the port's addresses are now, and how many pairs receive. The node of a port that is up stays what it was: what is
+ * under way over one host link would be overtaken by what comes over the other.
+ */
 void put_addresses(struct engine *engine, struct managed_port *mp)
 {
 	struct uplink *uplink = uplink_of(engine, mp);
@@ -98,7 +102,7 @@ void put_addresses(struct engine *engine, struct managed_port *mp)
 
 	if (!uplink)
 		return;
-	value.node = node_of_port(engine, mp, uplink);
+	value.node = mp->published_value.queue_pairs ? mp->published_value.node : node_of_port(engine, mp, uplink);
 	if ((value.flags & VL_PORT_VLANS) && bpf_set_vlans_put(uplink_bpf(uplink), mp->port->id, &mp->port->vlans))
 		log_error("port %s: the map `port_vlans` refuses its VLANs; its tagged frames go to the host's stack", mp->config.name);
 	drop_addresses(engine, mp);
@@ -116,6 +120,26 @@ void put_addresses(struct engine *engine, struct managed_port *mp)
 	}
 	mp->published_count = mp->address_count;
 	mp->published_value = value;
+}
+
+void publisher_follow_nodes(struct engine *engine)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
+		struct managed_port *mp = engine->ports[id];
+		struct uplink *uplink = mp ? uplink_of(engine, mp) : NULL;
+		uint64_t frames, before;
+		unsigned node;
+
+		if (!uplink || !mp->published_value.queue_pairs)
+			continue;
+		before = mp->frames_looked;
+		frames = mp->frames_looked = port_counter_sum(mp, PORT_TO_GUEST_FRAMES);
+		node = node_of_port(engine, mp, uplink);
+		if (node == mp->published_value.node || frames != before)
+			continue;
+		mp->published_value.node = node;
+		put_addresses(engine, mp);
+	}
 }
 
 unsigned list_receiving(const struct managed_port *mp, unsigned *receiving)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +11,10 @@
 #include "control/publisher_private.h"
 #include "control/workforce.h"
 
-/* After steering changed, a frame that XDP steered by the old entry may still be on its way into its lane, for the rest of one NAPI
- * poll at the longest. */
-#define STEERING_SETTLE_US 1000
+#define STEERING_SETTLE_US 1000 /* where not every CPU can be visited */
 #define DRAIN_WAIT_US 100
 #define DRAIN_WAITS_MAX 500
+#define SENT_WAITS_MAX 2000 /* only the moved guest's sending waits for it */
 
 struct placed {
 	struct managed_port *mp;
@@ -155,16 +156,52 @@ struct move {
 	struct placement_choice to;
 };
 
-static void wait_for_drain(struct engine *engine, const bool *sources)
+/* A thread of its own, because the set of CPUs that a thread may use cannot be put back as it was: offline ones do not show in it. */
+static void *visit_cpus(void *argument)
+{
+	struct engine *engine = argument;
+	cpu_set_t one;
+
+	for (unsigned cpu = 0; cpu < engine->topology.cpu_count; cpu++) {
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		if (engine->topology.cpus[cpu].online && sched_setaffinity(0, sizeof(one), &one))
+			return NULL; /* forbidden by a cpuset, or gone just now */
+	}
+	return engine;
+}
+
+/*
+ * After steering changed, a frame that XDP steered by the old entry may still be on its way into its lane, for the rest of one NAPI poll. No
+ * thread runs on that CPU meanwhile: when one has run on each CPU, all such polls are over.
+ */
+static void settle_steering(struct engine *engine)
+{
+	pthread_t thread;
+	void *all = NULL;
+
+	if (!pthread_create(&thread, NULL, visit_cpus, engine))
+		pthread_join(thread, &all);
+	if (!all)
+		usleep(STEERING_SETTLE_US);
+}
+_Static_assert(CPUS_MAX <= CPU_SETSIZE, "every CPU has its bit");
+
+static void request_drain(struct engine *engine, const bool *sources)
 {
 	for (unsigned w = 0; w < engine->worker_count; w++)
 		if (sources[w])
 			worker_drain_request(engine->workers[w]);
+}
+
+/* @what: in the words of the warning. */
+static void wait_for(struct engine *engine, const bool *sources, bool (*passed)(const struct worker *), unsigned waits_max, const char *what)
+{
 	for (unsigned w = 0; w < engine->worker_count; w++)
-		for (unsigned waits = 0; sources[w] && !worker_drained(engine->workers[w]); waits++) {
-			if (waits == DRAIN_WAITS_MAX) {
-				log_warning("worker %u: what stood on its lanes was not taken within %u us; frames of a moved pair may be reordered", w,
-					    DRAIN_WAIT_US * DRAIN_WAITS_MAX);
+		for (unsigned waits = 0; sources[w] && !passed(engine->workers[w]); waits++) {
+			if (waits == waits_max) {
+				log_warning("worker %u: %s within %u us; frames of a moved pair may be reordered", w, what,
+					    DRAIN_WAIT_US * waits_max);
 				break;
 			}
 			usleep(DRAIN_WAIT_US);
@@ -198,22 +235,25 @@ static void carry_out(struct engine *engine, struct move *moves, unsigned count)
 		put_affinity(engine, moves[i].mp, moves[i].index);
 	}
 	if (steered) {
-		usleep(STEERING_SETTLE_US);
-		wait_for_drain(engine, sources);
+		settle_steering(engine);
+		request_drain(engine, sources);
+		wait_for(engine, sources, worker_drained, DRAIN_WAITS_MAX, "what stood on its lanes was not taken");
 	}
+	for (unsigned w = 0; steered && w < engine->worker_count; w++)
+		if (targets[w])
+			worker_hold_lanes(engine->workers[w], false);
+	/* Meanwhile the guest's frames wait in its ring, where nothing is lost. */
+	if (steered)
+		wait_for(engine, sources, worker_sent, SENT_WAITS_MAX, "what it sent did not leave");
 	for (unsigned i = 0; i < count; i++)
 		moves[i].mp->withdrawn[(2 * moves[i].index + 1) / 64] &= ~(1ull << ((2 * moves[i].index + 1) % 64));
 	look_at_rings(engine);
 	publish_pair_state(engine);
 	publish_plan(engine);
-	for (unsigned w = 0; steered && w < engine->worker_count; w++)
-		if (targets[w])
-			worker_hold_lanes(engine->workers[w], false);
 	for (unsigned i = 0; i < count; i++) {
 		const struct managed_pair *managed = &moves[i].mp->pairs[moves[i].index];
 
 		put_affinity(engine, moves[i].mp, moves[i].index);
-		put_addresses(engine, moves[i].mp); /* their node may be another */
 		log_info("queue %s/%u: moved to worker %d on CPU %d (%s)", moves[i].mp->config.name, moves[i].index, managed->worker,
 			 worker_cpu(engine->workers[managed->worker]), placement_reason_names[managed->reason]);
 	}

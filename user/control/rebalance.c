@@ -82,6 +82,7 @@ static void on_look(void *context)
 	/* A cpuset change has no event. */
 	machine_changed = workforce_machine_changed(engine);
 	publisher_rebalance(engine, machine_changed ? UINT32_MAX : MOVES_PER_LOOK);
+	publisher_follow_nodes(engine);
 	if (++engine->looks % LOOKS_PER_AGING == 0)
 		publisher_age_flows(engine);
 }

@@ -179,15 +179,18 @@ static void serve_drain(struct worker *w)
 {
 	const uint32_t wanted = atomic_load(&w->drain_wanted);
 
-	if (likely(wanted == atomic_load_explicit(&w->drain_seen, memory_order_relaxed)))
+	if (likely(wanted == atomic_load_explicit(&w->sent_seen, memory_order_relaxed)))
 		return;
 	if (w->drain_noted != wanted) {
 		note_arrivals(w);
 		w->drain_noted = wanted;
 		w->drain_noted_ns = w->round_start_ns;
 	}
-	if (arrivals_taken(w) && sent_passed(w))
-		atomic_store(&w->drain_seen, wanted);
+	if (!arrivals_taken(w))
+		return;
+	atomic_store(&w->drain_seen, wanted);
+	if (sent_passed(w))
+		atomic_store(&w->sent_seen, wanted);
 }
 
 static void settle_devices(struct worker *w)
@@ -478,6 +481,11 @@ void worker_drain_request(struct worker *w)
 bool worker_drained(const struct worker *w)
 {
 	return atomic_load(&w->drain_seen) == atomic_load(&w->drain_wanted);
+}
+
+bool worker_sent(const struct worker *w)
+{
+	return atomic_load(&w->sent_seen) == atomic_load(&w->drain_wanted);
 }
 
 int worker_cpu(const struct worker *w)

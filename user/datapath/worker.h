@@ -67,6 +67,8 @@ void worker_hold_lanes(struct worker *worker, bool hold);
 /* Asks for a round that finds all lanes empty; worker_drained() tells when it was. Not while held. */
 void worker_drain_request(struct worker *worker);
 bool worker_drained(const struct worker *worker);
+/* Also what it had sent by then is gone, after worker_drained(): another worker may go on with the rings whose frames these were. */
+bool worker_sent(const struct worker *worker);
 
 int worker_cpu(const struct worker *worker);
 int worker_node(const struct worker *worker);

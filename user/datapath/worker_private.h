@@ -31,7 +31,7 @@
 /* A ring whose burst takes longer gets fewer frames at a time: what they cost (chains, segmentation) is its guest's choice. */
 #define BURST_LONG_NS 100000
 #define BURST_SHORT_NS 50000
-#define DRAIN_COMPLETION_NS 2000000  /* how long a drain waits for the device to have sent, and not only to have taken */
+#define DRAIN_COMPLETION_NS 150000000 /* how long a drain waits for the device to have sent, and not only to have taken */
 #define JOIN_STEP_NS 10000000	     /* how often a worker that does not end is interrupted */
 
 enum watched { WATCHED_CONTROL, WATCHED_LANE, WATCHED_KICK };
@@ -68,7 +68,7 @@ struct worker {
 	_Atomic int tid;
 	_Atomic int start_error; /* 1 = not yet, 0 = running, else negative errno value */
 	_Atomic bool asleep;
-	_Atomic uint32_t drain_seen;
+	_Atomic uint32_t drain_seen, sent_seen;
 	_Atomic uint64_t standing_ns; /* longest round since control asked last, if several pairs had work in it */
 	uint64_t counters[WORKER_COUNTER_COUNT] CACHE_ALIGNED;
 	ck_ring_t learn_ring;

@@ -73,7 +73,7 @@ static bool may_sleep(struct worker *w, int *timeout_ms)
 				return false;
 	}
 	return atomic_load(w->published) == w->plan && !atomic_load(&w->stopping) && !atomic_load(&w->hold_lanes) &&
-	       atomic_load(&w->drain_wanted) == atomic_load(&w->drain_seen);
+	       atomic_load(&w->drain_wanted) == atomic_load(&w->sent_seen);
 }
 
 static void count_wakes(struct worker *w, const struct epoll_event *events, int event_count)
