@@ -203,6 +203,8 @@ static void tx_reap(struct lane_port *port, struct lane_queue *queue)
 
 		for (uint32_t i = 0; i < part; i++)
 			frames[i] = *lane_ring_address(&queue->completion, queue->completion.next++) & mask;
+		for (uint32_t i = 0; port->device->tx_owner && i < part; i++)
+			lane_tx_owner(port->device, queue, frames[i])->tx_back++;
 		frame_cache_give(&port->cache, frames, part);
 		left -= part;
 	}
@@ -306,9 +308,9 @@ static void copy_to_chunks(const struct lane_device *device, const struct frame 
 }
 
 /* Puts frames of the batch on TX, from number *@frame and chunk *@chunk on, while whole ones fit. TX lock held. */
-static void batch_put(const struct lane_device *device, struct lane_queue *queue, const struct tx_batch *batch, uint32_t *frame,
-		      uint32_t *chunk)
+static void batch_put(const struct lane_port *port, struct lane_queue *queue, const struct tx_batch *batch, uint32_t *frame, uint32_t *chunk)
 {
+	const struct lane_device *device = port->device;
 	/* What is on COMPLETION counts too: then neither TX nor COMPLETION can overflow. */
 	uint32_t space = LANE_RING_SIZE - (uint32_t)(queue->tx_given - queue->tx_back);
 	uint32_t put = 0, next = queue->tx.next;
@@ -320,10 +322,13 @@ static void batch_put(const struct lane_device *device, struct lane_queue *queue
 			desc->addr = batch->addresses[*chunk] + LANE_TX_OFFSET;
 			desc->len = batch->lengths[*chunk];
 			desc->options = i > 1 ? XDP_PKT_CONTD : 0;
+			if (device->tx_owner)
+				device->tx_owner[batch->addresses[*chunk] / (device->chunk_mask + 1)] = (uint8_t)port->worker;
 		}
 		(*frame)++;
 	}
 	queue->tx_given += put;
+	device->lanes[port->tx_queue * device->setup.workers + port->worker].tx_given += put;
 	__atomic_store_n(&queue->tx.next, next, __ATOMIC_RELEASE);
 	if (device->zero_copy || !device->tx_in_steps)
 		lane_ring_publish(&queue->tx);
@@ -369,7 +374,7 @@ static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, str
 			lane_flush(port);
 		burst_lock(&queue->tx_lock);
 		tx_reap(port, queue);
-		batch_put(port->device, queue, batch, &frame, &chunk);
+		batch_put(port, queue, batch, &frame, &chunk);
 		burst_unlock(&queue->tx_lock);
 		port->tx_pending = true;
 	}
@@ -443,26 +448,35 @@ static void kick_zero_copy(struct lane_port *port, struct lane_queue *queue)
 	}
 }
 
-uint64_t lane_tx_mark(struct lane_port *port)
+struct lane_tx_mark lane_tx_mark(struct lane_port *port)
 {
+	const struct lane *lane = lane_of(port->device, port->tx_queue, port->worker);
 	struct lane_queue *queue = &port->device->queues[port->tx_queue];
-	uint64_t mark;
+	struct lane_tx_mark mark;
 
 	burst_lock(&queue->tx_lock);
-	mark = queue->tx_given;
+	mark = (struct lane_tx_mark){queue->tx_given, lane->tx_given};
 	burst_unlock(&queue->tx_lock);
 	return mark;
 }
 
-bool lane_tx_passed(struct lane_port *port, uint64_t mark, bool completed)
+/* Frames of one worker complete in order; those of several on one queue may not, for copy mode sends on the CPU that kicks. */
+bool lane_tx_passed(struct lane_port *port, const struct lane_tx_mark *mark, bool completed)
 {
+	const struct lane *lane = lane_of(port->device, port->tx_queue, port->worker);
 	struct lane_queue *queue = &port->device->queues[port->tx_queue];
-	uint64_t passed;
+	bool passed;
 
 	burst_lock(&queue->tx_lock);
-	passed = completed ? queue->tx_back + lane_ring_level(&queue->completion) : queue->tx_given - lane_tx_left(&queue->tx);
+	tx_reap(port, queue);
+	if (!completed)
+		passed = queue->tx_given - lane_tx_left(&queue->tx) >= mark->queue;
+	else if (port->device->tx_owner)
+		passed = lane->tx_back >= mark->own;
+	else
+		passed = queue->tx_back >= mark->queue;
 	burst_unlock(&queue->tx_lock);
-	return passed >= mark;
+	return passed;
 }
 
 void lane_flush(struct lane_port *port)

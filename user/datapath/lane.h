@@ -104,12 +104,15 @@ uint64_t lane_arrived(const struct lane *lane);
 uint64_t lane_taken(const struct lane *lane);
 
 /*
- * lane_tx_mark() - how far the queue on which this end sends has been filled
+ * lane_tx_mark() - how far this end has filled the queue on which it sends. By its worker
  * A flow that goes on over another queue keeps its order if it waits for lane_tx_passed(): @completed: all up to the mark has left the
  * device; else the kernel has taken it off the ring, which is all that can be known soon where a driver completes lazily.
  */
-uint64_t lane_tx_mark(struct lane_port *port);
-bool lane_tx_passed(struct lane_port *port, uint64_t mark, bool completed);
+struct lane_tx_mark {
+	uint64_t queue, own; /* frames given to the queue, and those of them by this end */
+};
+struct lane_tx_mark lane_tx_mark(struct lane_port *port);
+bool lane_tx_passed(struct lane_port *port, const struct lane_tx_mark *mark, bool completed);
 
 /* Without taking them; cheap. */
 bool lane_pending(const struct lane *lane);

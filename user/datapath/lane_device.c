@@ -32,6 +32,7 @@ const char *const lane_mode_names[LANE_MODE_COUNT] = {
 	[LANE_MODE_GENERIC] = "generic",
 };
 
+_Static_assert(VL_WORKERS_MAX <= UINT8_MAX, "tx_owner[] holds any worker");
 _Static_assert(LANE_RX_SIZE_MIN >= LANE_BURST_CHUNKS, "the largest packet fits an RX ring");
 
 static uint32_t rx_size(unsigned workers)
@@ -62,6 +63,8 @@ static void close_lanes(struct lane_device *device)
 	device->lanes = NULL;
 	free(device->queues);
 	device->queues = NULL;
+	free(device->tx_owner);
+	device->tx_owner = NULL;
 }
 
 static int open_lanes(struct lane_device *device, enum lane_mode want, struct error *error)
@@ -83,6 +86,14 @@ static int open_lanes(struct lane_device *device, enum lane_mode want, struct er
 		goto undo;
 	}
 	device->area = frame_pool_area(device->pool);
+	if (setup->workers > setup->queues) {
+		device->tx_owner = calloc(frame_pool_frames(device->pool), sizeof(*device->tx_owner));
+		if (!device->tx_owner) {
+			code = error_set(error, -ENOMEM, "%s: no memory for a list of %u frames; free memory", setup->ifname,
+					 frame_pool_frames(device->pool));
+			goto undo;
+		}
+	}
 	while (device->lanes_open < count) {
 		code = lane_socket_open(device, want, error);
 		if (code)

@@ -50,6 +50,7 @@ struct lane {
 	unsigned queue, worker;
 	struct lane_ring rx;
 	uint64_t chunks_taken; /* off RX, ever; one writer: its worker */
+	uint64_t tx_given, tx_back; /* as of the queue, but by this worker alone; kept where workers share a TX ring, under its lock */
 	struct lane_counters counters;
 } CACHE_ALIGNED;
 
@@ -71,6 +72,7 @@ struct lane_device {
 	bool tx_in_steps;    /* copy mode of a kernel that shows how far it came with TX only when it has emptied it (lane.c) */
 	uint32_t rx_size;    /* descriptors of each RX ring */
 	uint32_t chunk_mask; /* frame_size - 1 */
+	uint8_t *tx_owner;   /* worker that gave each chunk to TX; NULL where no two workers share a TX ring */
 	uint32_t frame_max;  /* longest frame that may be sent; control stores, workers load */
 	struct frame_pool *pool;
 	uint8_t *area;
@@ -129,6 +131,13 @@ static inline uint32_t lane_tx_left(const struct lane_ring *tx)
 	uint32_t consumer = __atomic_load_n(tx->consumer, __ATOMIC_ACQUIRE);
 
 	return __atomic_load_n(&tx->next, __ATOMIC_ACQUIRE) - consumer;
+}
+
+static inline struct lane *lane_tx_owner(const struct lane_device *device, const struct lane_queue *queue, uint64_t address)
+{
+	const uint8_t worker = device->tx_owner[address / (device->chunk_mask + 1)];
+
+	return &device->lanes[(uint32_t)(queue - device->queues) * device->setup.workers + worker];
 }
 
 static inline bool lane_ring_wants_wakeup(const struct lane_ring *ring)

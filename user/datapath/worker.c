@@ -169,7 +169,7 @@ static bool sent_passed(const struct worker *w)
 	const bool completed = w->round_start_ns - w->drain_noted_ns < DRAIN_COMPLETION_NS;
 
 	for (unsigned d = 0; d < w->device_count; d++)
-		if (!lane_tx_passed(w->devices[d].port, w->devices[d].drain_tx_to, completed))
+		if (!lane_tx_passed(w->devices[d].port, &w->devices[d].drain_tx_to, completed))
 			return false;
 	return true;
 }

@@ -42,7 +42,7 @@ struct device_end {
 	struct worker_device of;
 	struct lane_port *port;
 	uint64_t drain_to[VL_DEVICE_QUEUES_MAX]; /* what had arrived on each lane when control asked to drain */
-	uint64_t drain_tx_to; /* and what had been sent */
+	struct lane_tx_mark drain_tx_to; /* and what had been sent */
 };
 
 struct worker {
