@@ -58,13 +58,19 @@ static __always_inline int flood_to_guests(struct __sk_buff *skb, const struct v
 	return TC_ACT_UNSPEC;
 }
 
-/* The host link's queue is the flow's for good: where another queue begins, order ends, and a flow may get another worker or,
- * by its guest, another queue pair at any moment. */
-static __always_inline void spread(struct __sk_buff *skb, __u32 queues)
+/*
+ * The host link's queue is the flow's for good: where another queue begins, order ends, and a flow may get another worker or, by its guest,
+ * another queue pair at any moment. A port with one queue pair has one queue for all: spreading its flows would win it nothing.
+ */
+static __always_inline void spread(struct __sk_buff *skb, const struct vl_port_value *port, __u32 queues)
 {
-	if (queues > 1)
-		skb->queue_mapping =
-			vl_flow_bucket(vl_flow_hash_frame((const void *)(long)skb->data, (const void *)(long)skb->data_end)) % queues + 1;
+	__u32 way = port->port;
+
+	if (queues <= 1)
+		return;
+	if (port->queue_pairs > 1)
+		way = vl_flow_bucket(vl_flow_hash_frame((const void *)(long)skb->data, (const void *)(long)skb->data_end));
+	skb->queue_mapping = way % queues + 1;
 }
 
 SEC("tc")
@@ -90,7 +96,7 @@ int tc_host(struct __sk_buff *skb)
 	ifindex = node < VL_NODES_MAX ? set->host_link_ifindex[node] : 0;
 	if (!ifindex)
 		return TC_ACT_UNSPEC;
-	spread(skb, set->host_link_queues[node]);
+	spread(skb, port, set->host_link_queues[node]);
 	count(VL_TC_HOST_TO_GUEST);
 	return bpf_redirect(ifindex, 0);
 }
