@@ -20,7 +20,7 @@ struct config_options {
 	{ OPTION_CALL, "config", 'c', "FILE", "read FILE (default " CONFIG_FILE_DEFAULT ", if it exists)", 0, option_config },      \
 	{ OPTION_CALL, "uplink", 0, "IFNAME[,key=value]", "share this host interface; may be repeated. Keys: mode, queues", 0, option_uplink }, \
 	{ OPTION_CALL, "port", 0, "NAME=SOCKET[,key=value]...",                                                                    \
-	  "a guest's port; may be repeated. Keys: mac, queues, role, vlan, busy-poll-us, node, mtu, offloads, uplink", 0, option_port },     \
+	  "a guest's port; may be repeated. Keys: mac, queues, role, vlan, busy-poll-us, node, mtu, offloads, uplink, group", 0, option_port },     \
 	{ OPTION_CALL, "cpus", 0, "LIST", "CPUs of the workers, like 0-3,8 (default: all allowed)", 0, option_cpus },               \
 	{ OPTION_CALL, "policy", 0, "POLICY", "per-cpu (default), per-port or multi-worker", 0, option_policy },                   \
 	{ OPTION_CALL, "workers-per-port", 0, "N", "workers of one port under multi-worker (default 2)", 0, option_per_port },     \

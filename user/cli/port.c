@@ -188,7 +188,7 @@ const struct command port_add_command = {
 	.name = "port add",
 	.arguments = "NAME=SOCKET[,key=value...] [key=value...]",
 	.summary = "Add a port to the running daemon",
-	.details = "Keys: socket, role, mac, vlan, queues, busy-poll-us, node, mtu, offloads, uplink" SEE_KEYS,
+	.details = "Keys: socket, role, mac, vlan, queues, busy-poll-us, node, mtu, offloads, uplink, group" SEE_KEYS,
 	.options = client_options,
 	.arguments_min = 1,
 	.arguments_max = WORDS_MAX,

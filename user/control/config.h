@@ -111,7 +111,7 @@ struct config_port {
 	uint32_t busy_poll_us;	/* default CONFIG_BUSY_POLL_DEFAULT_US; UINT32_MAX = always; 0 = never */
 	int node;		/* NUMA node wanted, -1 = follow the guest */
 	unsigned offloads;	/* bits of enum port_offload; default all */
-	unsigned mtu;		/* bytes told to the guest, 0 = the uplink's (or not told) */
+	unsigned mtu;		/* largest that the port carries, bytes; 0 = the uplink's */
 	char uplink[IF_NAMESIZE]; /* "" = the first */
 	char origin[CONFIG_ORIGIN_TEXT]; /* FILE:LINE that it stands on; "" = not from a file */
 };
