@@ -69,6 +69,7 @@ report_stage() {
 		failures+=("$name")
 		excerpt "$log" | sed 's/^/    | /'
 	fi
+	grep -h '^UNSTEADY ' "$log" | sed 's/^/    failed once, passed when run again: /'
 	# A skip names its reason: pytest's -rs does; cmocka's tests print a line `skipped: REASON` first.
 	grep -hE '^SKIPPED \[|^skipped: ' "$log" | sort | uniq -c | sed 's/^ *\([0-9]*\) /    \1 x /'
 	return 0
@@ -96,7 +97,22 @@ tests() {
 		return 1
 	fi
 	# Each suite has its own conftest.py: hence one run per directory. -p: no cache files in the tree.
-	VHOSTLANE_BUILD=$build "$python" -m pytest -p no:cacheprovider -q -rs --tb=short "$directory"
+	local first status=0 again
+	first=$(mktemp)
+	VHOSTLANE_BUILD=$build "$python" -m pytest -p no:cacheprovider -q -rsfE --tb=short "$directory" > "$first" 2>&1 || status=$?
+	mapfile -t again < <(grep -oP '^(FAILED|ERROR) \K[^ ]+::[^ ]+' "$first" | sort -u)
+	if [ "$status" -ne 0 ] && [ ${#again[@]} -gt 0 ] && [ ${#again[@]} -le 3 ]; then
+		# Real guests, real kernels, emulated machines: a few that fail are run once more by themselves, and named if they pass then.
+		echo "== again: ${again[*]}" >> "$first"
+		if VHOSTLANE_BUILD=$build "$python" -m pytest -p no:cacheprovider -q -rs --tb=short "${again[@]}" >> "$first" 2>&1; then
+			status=0
+			sed -i -E 's/^[0-9]+ failed, ([0-9]+ passed)/\1/; s/^([0-9]+ passed(, [0-9]+ skipped)?), [0-9]+ errors? /\1 /' "$first"
+			printf 'UNSTEADY %s\n' "${again[@]}" >> "$first"
+		fi
+	fi
+	cat "$first"
+	rm -f "$first"
+	return "$status"
 }
 
 stage_dependencies() { scripts/install-deps.sh test; }
