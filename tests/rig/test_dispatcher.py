@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from conftest import mac_of
 from numa import check_traffic
+from rig_host import mac_of
 
 
 @pytest.fixture
