@@ -7,7 +7,8 @@
  * cache and what FILL lacks comes from there (lane_device.c says why there always is one). A FILL lock that is taken is not
  * waited for: frames wait in ->held until the next visit, or until ->held is full.
  * Out: a batch is copied into UMEM frames with no lock held, then put on TX and exchanged for completed frames under the
- * queue's lock; lane_flush() makes the kernel look, once per round.
+ * queue's lock; lane_flush() makes the kernel look, once per round. Only where workers share a TX ring in copy mode lane_send() does so
+ * itself, under that lock: each worker's frames leave by its own kicks, in order.
  * No call here blocks: kicks are counted out, and what the kernel does not take stays on TX or is dropped and counted.
  */
 #include "datapath/lane.h"
@@ -334,74 +335,21 @@ static void batch_put(const struct lane_port *port, struct lane_queue *queue, co
 		lane_ring_publish(&queue->tx);
 }
 
-/* Shows the kernel as many whole frames as one kick sends. */
+/* Shows the kernel as many whole frames as one kick sends. TX lock held. */
 static void publish_step(struct lane_queue *queue)
 {
 	struct lane_ring *tx = &queue->tx;
-	uint32_t from, to;
+	uint32_t from = *tx->producer, to = __atomic_load_n(tx->consumer, __ATOMIC_ACQUIRE) + TX_KERNEL_BATCH;
 
-	burst_lock(&queue->tx_lock);
-	from = *tx->producer;
-	to = __atomic_load_n(tx->consumer, __ATOMIC_ACQUIRE) + TX_KERNEL_BATCH;
 	if ((int32_t)(tx->next - to) < 0)
 		to = tx->next;
 	while ((int32_t)(to - from) > 0 && (lane_ring_desc(tx, to - 1)->options & XDP_PKT_CONTD))
 		to--;
 	if ((int32_t)(to - from) > 0)
 		__atomic_store_n(tx->producer, to, __ATOMIC_RELEASE);
-	burst_unlock(&queue->tx_lock);
 }
 
-static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, struct tx_batch *batch)
-{
-	uint32_t got, frame = 0, chunk = 0;
-	uint64_t bytes = 0;
-
-	got = frame_cache_take(&port->cache, batch->addresses, batch->chunk_count);
-	if (unlikely(got < batch->chunk_count)) {
-		burst_lock(&queue->tx_lock);
-		tx_reap(port, queue);
-		burst_unlock(&queue->tx_lock);
-		got += frame_cache_take(&port->cache, batch->addresses + got, batch->chunk_count - got);
-		batch_shrink(port, batch, got);
-	}
-	for (uint32_t i = 0, at = 0; i < batch->frame_count; at += batch->chunks[i++])
-		copy_to_chunks(port->device, batch->frames[i], batch->addresses + at, batch->lengths + at);
-
-	/* A full TX gets one chance: more was sent in this round than a ring holds. */
-	for (unsigned attempt = 0; attempt < 2 && frame < batch->frame_count; attempt++) {
-		if (attempt)
-			lane_flush(port);
-		burst_lock(&queue->tx_lock);
-		tx_reap(port, queue);
-		batch_put(port, queue, batch, &frame, &chunk);
-		burst_unlock(&queue->tx_lock);
-		port->tx_pending = true;
-	}
-	frame_cache_give(&port->cache, batch->addresses + chunk, batch->chunk_count - chunk);
-	lane_count(&port->dropped_ring_full, batch->frame_count - frame);
-	for (uint32_t i = 0; i < chunk; i++)
-		bytes += batch->lengths[i];
-	lane_count(&port->sent_frames, frame);
-	lane_count(&port->sent_bytes, bytes);
-	return frame;
-}
-
-unsigned lane_send(struct lane_port *port, struct frame *const *frames, unsigned count)
-{
-	struct lane_queue *queue = &port->device->queues[port->tx_queue];
-	struct tx_batch batch;
-	unsigned sent = 0;
-
-	for (unsigned at = 0; at < count;) {
-		at += batch_pick(port, &batch, frames + at, count - at);
-		if (batch.frame_count)
-			sent += batch_send(port, queue, &batch);
-	}
-	return sent;
-}
-
-/* Copy mode: the kernel sends inside the call. Return: true if another kick is worth its while. */
+/* Copy mode: the kernel sends inside the call. TX lock held. Return: true if another kick is worth its while. */
 static bool kick_copy(struct lane_port *port, struct lane_queue *queue)
 {
 	uint32_t before = __atomic_load_n(queue->tx.consumer, __ATOMIC_ACQUIRE);
@@ -429,6 +377,68 @@ static bool kick_copy(struct lane_port *port, struct lane_queue *queue)
 	}
 	port->tx_pending = lane_tx_left(&queue->tx) != 0;
 	return port->tx_pending && (progress || __atomic_load_n(queue->tx.consumer, __ATOMIC_ACQUIRE) != before);
+}
+
+/*
+ * Kicks under the lock. In copy mode frames go on their way on the CPU that kicks: were another worker's kick to take some of a
+ * flow along, they would be overtaken where receivers queue by CPU (veth). The kernel lets one in at a time anyway.
+ */
+static void flush_copy(struct lane_port *port, struct lane_queue *queue)
+{
+	port->tx_pending = lane_tx_left(&queue->tx) != 0;
+	for (unsigned kicks = 0; port->tx_pending && kicks < FLUSH_KICKS && kick_copy(port, queue); kicks++)
+		;
+}
+
+static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, struct tx_batch *batch)
+{
+	uint32_t got, frame = 0, chunk = 0;
+	uint64_t bytes = 0;
+
+	got = frame_cache_take(&port->cache, batch->addresses, batch->chunk_count);
+	if (unlikely(got < batch->chunk_count)) {
+		burst_lock(&queue->tx_lock);
+		tx_reap(port, queue);
+		burst_unlock(&queue->tx_lock);
+		got += frame_cache_take(&port->cache, batch->addresses + got, batch->chunk_count - got);
+		batch_shrink(port, batch, got);
+	}
+	for (uint32_t i = 0, at = 0; i < batch->frame_count; at += batch->chunks[i++])
+		copy_to_chunks(port->device, batch->frames[i], batch->addresses + at, batch->lengths + at);
+
+	/* A full TX gets one chance: more was sent in this round than a ring holds. */
+	for (unsigned attempt = 0; attempt < 2 && frame < batch->frame_count; attempt++) {
+		if (attempt)
+			lane_flush(port);
+		burst_lock(&queue->tx_lock);
+		tx_reap(port, queue);
+		batch_put(port, queue, batch, &frame, &chunk);
+		port->tx_pending = true;
+		if (port->device->tx_owner && !port->device->zero_copy)
+			flush_copy(port, queue);
+		burst_unlock(&queue->tx_lock);
+	}
+	frame_cache_give(&port->cache, batch->addresses + chunk, batch->chunk_count - chunk);
+	lane_count(&port->dropped_ring_full, batch->frame_count - frame);
+	for (uint32_t i = 0; i < chunk; i++)
+		bytes += batch->lengths[i];
+	lane_count(&port->sent_frames, frame);
+	lane_count(&port->sent_bytes, bytes);
+	return frame;
+}
+
+unsigned lane_send(struct lane_port *port, struct frame *const *frames, unsigned count)
+{
+	struct lane_queue *queue = &port->device->queues[port->tx_queue];
+	struct tx_batch batch;
+	unsigned sent = 0;
+
+	for (unsigned at = 0; at < count;) {
+		at += batch_pick(port, &batch, frames + at, count - at);
+		if (batch.frame_count)
+			sent += batch_send(port, queue, &batch);
+	}
+	return sent;
 }
 
 static void kick_zero_copy(struct lane_port *port, struct lane_queue *queue)
@@ -489,9 +499,9 @@ void lane_flush(struct lane_port *port)
 		kick_zero_copy(port, queue);
 		return;
 	}
-	port->tx_pending = lane_tx_left(&queue->tx) != 0; /* not if another worker's kick took it along */
-	for (unsigned kicks = 0; port->tx_pending && kicks < FLUSH_KICKS && kick_copy(port, queue); kicks++)
-		;
+	burst_lock(&queue->tx_lock);
+	flush_copy(port, queue); /* nothing if another worker's kick took it along */
+	burst_unlock(&queue->tx_lock);
 }
 
 void lane_settle(struct lane_port *port)
