@@ -133,6 +133,53 @@ static void test_call_event(void **state)
 	close(fd);
 }
 
+/* A call that is put off is asked for at the end, for all that was published meanwhile. */
+static void test_call_owed(void **state)
+{
+	struct driver *d = *state;
+	int fd = eventfd(0, EFD_NONBLOCK);
+
+	for (unsigned event = 0; event < 2; event++) {
+		start(d, false, event ? F_EVENT : 0, 65530, 40);
+		atomic_store(&d->ring.call_fd, fd);
+		assert_int_equal(ring_owes_call(&d->ring), 0);
+		assert_true(ring_call_unwanted(&d->ring));
+		serve(d, false);
+		ring_call(&d->ring); /* the first, whatever the guest says */
+		assert_int_equal(drain(fd), 1);
+		set_used_event(d, (uint16_t)(d->ring.used_published + 2));
+		serve(d, false);
+		serve(d, false);
+		assert_int_equal(ring_owes_call(&d->ring), 2);
+		if (event) {
+			/* It looks for itself and wants to know of the one after these. That is still known of the next. */
+			assert_true(ring_call_unwanted(&d->ring));
+			assert_int_equal(ring_owes_call(&d->ring), 0);
+			assert_int_equal(d->ring.counters.calls_suppressed, 1);
+			serve(d, false);
+			assert_int_equal(ring_owes_call(&d->ring), 1);
+		}
+		assert_false(ring_call_unwanted(&d->ring));
+		assert_false(ring_call_unwanted(&d->ring)); /* asking changes nothing */
+		assert_int_equal(drain(fd), 0);
+		ring_call(&d->ring);
+		assert_int_equal(drain(fd), 1);
+		assert_int_equal(ring_owes_call(&d->ring), 0);
+		if (!event) {
+			serve(d, false);
+			d->avail->flags = VRING_AVAIL_F_NO_INTERRUPT;
+			assert_true(ring_call_unwanted(&d->ring));
+			d->avail->flags = 0;
+			assert_true(ring_call_unwanted(&d->ring)); /* a driver that wants calls again looks first */
+			ring_call(&d->ring);
+			assert_int_equal(drain(fd), 0);
+		}
+		ring_stop(&d->ring);
+		assert_true(ring_call_unwanted(&d->ring));
+	}
+	close(fd);
+}
+
 static void test_arm(void **state)
 {
 	struct driver *d = *state;
@@ -435,6 +482,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_call_flag, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_call_event, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_call_owed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_arm, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_call_blocks, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_lost_wakeup, setup, teardown),

@@ -180,6 +180,10 @@ void rings_withdraw(struct vhost_user_session *s, int index)
 		return;
 	s->ops->withdraw(s->context, index);
 	s->changed = true;
+	/* No worker is left to make the calls that were put off. */
+	for (unsigned i = index < 0 ? 0 : (unsigned)index; i < range_end(s, index); i++)
+		if (s->rings[i].started && ring_owes_call(ring_of(s, i)))
+			signal_eventfd(s, atomic_load(&ring_of(s, i)->call_fd));
 }
 
 void rings_quiesce(struct vhost_user_session *s, int index)

@@ -48,6 +48,7 @@ struct queue_pair {
 	/* The owner's memory of the last source address it judged; valid within that plan only. */
 	uint64_t last_source;
 	uint64_t last_source_generation;
+	uint64_t owed_since_ns; /* the owner's: since when from_guest owes a call; 0 = the next one starts now */
 	uint8_t burst_shift; /* the owner's: FRAME_BURST >> burst_shift frames are taken at a time */
 
 	struct ring from_guest;

@@ -170,30 +170,46 @@ static inline void full_barrier(void)
 #endif
 }
 
-static bool call_wanted(struct ring *ring)
+/* By the event index or the flag, as the guest says now. */
+static bool call_wanted(const struct ring *ring)
 {
-	uint16_t old = ring->used_signalled, now = ring->used_published;
-	bool valid = ring->signalled_valid;
-
-	ring->used_signalled = now;
-	ring->signalled_valid = true;
 	if (!ring->event_idx)
 		return !(__atomic_load_n(&ring->avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT);
 	/* used_event stands behind the available ring */
-	return !valid || vring_need_event(__atomic_load_n(&ring->avail->ring[ring->size], __ATOMIC_RELAXED), now, old);
+	return !ring->signalled_valid || vring_need_event(__atomic_load_n(&ring->avail->ring[ring->size], __ATOMIC_RELAXED),
+							  ring->used_published, ring->used_signalled);
+}
+
+static void call_settled(struct ring *ring)
+{
+	ring->used_signalled = ring->used_published;
+	ring->signalled_valid = true;
+}
+
+static void call_suppressed(struct ring *ring)
+{
+	ring_count(&ring->counters.calls_suppressed, 1);
+	call_settled(ring);
+}
+
+bool ring_call_unwanted(struct ring *ring)
+{
+	if (!ring->running || !ring_owes_call(ring))
+		return true;
+	full_barrier();
+	if (call_wanted(ring))
+		return false;
+	call_suppressed(ring);
+	return true;
 }
 
 int ring_call_due(struct ring *ring)
 {
 	int fd;
 
-	if (!ring->running || ring->used_signalled == ring->used_published)
+	if (ring_call_unwanted(ring))
 		return -1;
-	full_barrier();
-	if (!call_wanted(ring)) {
-		ring_count(&ring->counters.calls_suppressed, 1);
-		return -1;
-	}
+	call_settled(ring);
 	fd = atomic_load_explicit(&ring->call_fd, memory_order_acquire);
 	if (fd < 0 || unlikely(atomic_load_explicit(&ring->fault, memory_order_relaxed) == RING_FAULT_CALL_BLOCKED))
 		return -1;

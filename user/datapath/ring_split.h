@@ -164,6 +164,13 @@ void ring_put_done(struct ring *ring);
  */
 void ring_call(struct ring *ring);
 int ring_call_due(struct ring *ring);
+/* For calls that need not be made at once. Entries published since the last call, or since one was last unwanted: the guest may wait for it. */
+static inline uint16_t ring_owes_call(const struct ring *ring)
+{
+	return (uint16_t)(ring->used_published - ring->used_signalled);
+}
+/* Asks the guest. True: nothing is owed, or it does not want a call for that; then nothing is owed any more. */
+bool ring_call_unwanted(struct ring *ring);
 void ring_call_write(struct ring *ring, int fd);
 
 /* Calls whatever the guest says: after a new call descriptor, so that no wake-up is lost in the change. */

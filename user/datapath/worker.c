@@ -110,10 +110,10 @@ static unsigned poll_ring(struct worker *w, struct queue_pair *pair)
 	frames = ring_take(ring, &w->burst, FRAME_BURST >> pair->burst_shift);
 	if (frames)
 		switch_from_guest(w->plan, pair, w->index, &w->burst, &w->output);
-	if (ring->used_next != ring->used_published) {
+	if (ring->used_next != ring->used_published)
 		ring_take_done(ring);
-		ring_call(ring);
-	}
+	if (ring_owes_call(ring))
+		worker_call_later(w, pair);
 	if (unlikely(atomic_load_explicit(&ring->fault, memory_order_relaxed)))
 		worker_report_fault(w, pair);
 	if (frames) {

@@ -26,34 +26,6 @@ void worker_report_fault(struct worker *w, struct queue_pair *pair)
 		worker_tell_control(w);
 }
 
-/* Calls of to_guest rings wait for the end of the round, so that one call covers all that the round delivered. */
-void worker_flush_calls(struct worker *w)
-{
-	for (uint32_t i = 0; i < w->dirty_count; i++) {
-		struct queue_pair *pair = w->dirty[i];
-		int call_fd;
-
-		burst_lock(&pair->to_guest_lock);
-		call_fd = ring_call_due(&pair->to_guest);
-		burst_unlock(&pair->to_guest_lock);
-		if (call_fd >= 0)
-			ring_call_write(&pair->to_guest, call_fd);
-		if (unlikely(atomic_load_explicit(&pair->to_guest.fault, memory_order_relaxed)))
-			worker_report_fault(w, pair);
-	}
-	w->dirty_count = 0;
-}
-
-static void mark_dirty(struct worker *w, struct queue_pair *pair)
-{
-	for (uint32_t i = w->dirty_count; i-- > 0;)
-		if (w->dirty[i] == pair)
-			return;
-	if (w->dirty_count == DIRTY_MAX)
-		worker_flush_calls(w);
-	w->dirty[w->dirty_count++] = pair;
-}
-
 /* What came of a group of frames that were put into one ring. */
 struct put_result {
 	unsigned delivered, too_large, no_buffers, faulted;
@@ -142,7 +114,7 @@ static void count_put(struct worker *w, const struct port_view *view, struct que
 	struct port_counters *counters = &view->port->counters[w->index];
 
 	if (result->delivered) {
-		mark_dirty(w, pair);
+		worker_call_after_round(w, pair);
 		counter_add(counters, PORT_TO_GUEST_FRAMES, result->delivered);
 		counter_add(counters, PORT_TO_GUEST_BYTES, result->bytes);
 	}

@@ -4,6 +4,7 @@
  *
  *   worker.c         the round, and a worker's life
  *   worker_output.c  where the switch sends groups of frames: rings, devices, questions to control
+ *   worker_calls.c   when guests are called
  *   worker_rest.c    polling on, sleeping, and the account of time
  */
 #ifndef VHOSTLANE_DATAPATH_WORKER_PRIVATE_H
@@ -18,11 +19,13 @@
 #include "datapath/worker.h"
 
 #define DIRTY_MAX 64		     /* pairs that wait for their call at the end of the round */
+#define CALL_OWED_NS 100000ull	     /* how long a guest may wait for the call that its buffers came back */
+#define CALL_OWED_SHARE 4	     /* not if that is a quarter of the ring */
 #define LEARN_RING 256		     /* learn requests in flight; a power of two */
 #define LEARN_PER_PORT 32	     /* learn requests of one port in LEARN_WINDOW_NS */
 #define LEARN_WINDOW_NS 100000000ull
-#define POLLED_SLEEP_MS 1	     /* longest sleep with something that nobody will wake us for */
-#define ZERO_COPY_SLEEP_MS 100
+#define POLLED_SLEEP_NS 1000000ull   /* longest sleep with something that nobody will wake us for */
+#define ZERO_COPY_SLEEP_NS 100000000ull
 #define UNSTICK_SIGNAL SIGUSR2
 #define WINDOW_FIRST_NS 10000	     /* from 0, the first step up */
 #define STANDING_NS 10000	     /* a round that took longer kept the others' work standing */
@@ -113,9 +116,14 @@ static inline void worker_charge(struct queue_pair *pair, uint64_t cycles)
 
 /* worker_output.c */
 extern const struct switch_output worker_output; /* context: struct worker */
-void worker_flush_calls(struct worker *w);
 void worker_tell_control(struct worker *w);
 void worker_report_fault(struct worker *w, struct queue_pair *pair);
+
+/* worker_calls.c */
+void worker_flush_calls(struct worker *w); /* of worker_call_after_round() */
+void worker_call_after_round(struct worker *w, struct queue_pair *pair); /* to_guest, of any pair */
+void worker_call_later(struct worker *w, struct queue_pair *pair);	 /* from_guest, of a pair of its share */
+uint64_t worker_call_in_ns(const struct worker *w, struct queue_pair *pair); /* when that comes, or UINT64_MAX: nothing is owed */
 
 /* worker_rest.c */
 void worker_adopt_bound(struct worker *w); /* of the plan's pairs */

@@ -47,16 +47,19 @@ static uint64_t patient_window_ns(const struct worker *w)
 	return patience == WORKER_PATIENCE_FULL ? w->window_ns : w->window_ns / WORKER_PATIENCE_FULL * patience;
 }
 
-/* Arms everything and looks once more. Return: false if there is work, or news from control. */
-static bool may_sleep(struct worker *w, int *timeout_ms)
+/* Arms everything and looks once more. @timeout_ns: how long it may sleep. Return: false if there is work, or news from control. */
+static bool may_sleep(struct worker *w, uint64_t *timeout_ns)
 {
 	const struct plan_share *share = &w->plan->shares[w->index];
 
-	*timeout_ms = -1;
+	*timeout_ns = UINT64_MAX;
 	for (uint32_t i = 0; i < share->pair_count; i++) {
-		if (share->pairs[i]->from_guest_kick_fd < 0 || atomic_load_explicit(&share->pairs[i]->unwatched, memory_order_relaxed))
-			*timeout_ms = POLLED_SLEEP_MS;
-		if (ring_arm(&share->pairs[i]->from_guest))
+		struct queue_pair *pair = share->pairs[i];
+
+		if (pair->from_guest_kick_fd < 0 || atomic_load_explicit(&pair->unwatched, memory_order_relaxed))
+			*timeout_ns = min_u64(*timeout_ns, POLLED_SLEEP_NS);
+		*timeout_ns = min_u64(*timeout_ns, worker_call_in_ns(w, pair));
+		if (ring_arm(&pair->from_guest))
 			return false;
 	}
 	for (unsigned d = 0; d < w->device_count; d++) {
@@ -64,10 +67,10 @@ static bool may_sleep(struct worker *w, int *timeout_ms)
 
 		lane_settle(end->port);
 		if (end->port->tx_pending)
-			*timeout_ms = POLLED_SLEEP_MS;
+			*timeout_ns = min_u64(*timeout_ns, POLLED_SLEEP_NS);
 		/* A driver checks its rings before it asks to be woken: the wish may come after our look. */
-		else if (lane_device_mode(end->of.device) == LANE_MODE_ZERO_COPY && *timeout_ms < 0)
-			*timeout_ms = ZERO_COPY_SLEEP_MS;
+		else if (lane_device_mode(end->of.device) == LANE_MODE_ZERO_COPY)
+			*timeout_ns = min_u64(*timeout_ns, ZERO_COPY_SLEEP_NS);
 		for (unsigned q = 0; q < lane_device_queues(end->of.device); q++)
 			if (lane_pending(lane_of(end->of.device, q, w->index)))
 				return false;
@@ -88,8 +91,9 @@ static void count_wakes(struct worker *w, const struct epoll_event *events, int 
 		worker_count(w, counter_of[events[i].data.u32], 1);
 }
 
-static void sleep_until_called(struct worker *w, int timeout_ms)
+static void sleep_until_called(struct worker *w, uint64_t timeout_ns)
 {
+	const struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / 1000000000), .tv_nsec = (long)(timeout_ns % 1000000000)};
 	struct epoll_event events[16];
 	const uint64_t start = now_ns();
 	int event_count;
@@ -97,7 +101,7 @@ static void sleep_until_called(struct worker *w, int timeout_ms)
 	w->plan = NULL;
 	atomic_store(&w->asleep, true);
 	grace_offline();
-	event_count = epoll_wait(w->epoll_fd, events, ARRAY_SIZE(events), timeout_ms);
+	event_count = epoll_pwait2(w->epoll_fd, events, ARRAY_SIZE(events), timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
 	grace_online();
 	atomic_store(&w->asleep, false);
 	worker_count(w, WORKER_SLEEPS, 1);
@@ -108,12 +112,12 @@ static void sleep_until_called(struct worker *w, int timeout_ms)
 
 void worker_rest(struct worker *w)
 {
-	int timeout_ms;
+	uint64_t timeout_ns;
 
 	if (w->round_start_ns - w->last_work_ns < patient_window_ns(w))
 		cpu_pause();
-	else if (may_sleep(w, &timeout_ms))
-		sleep_until_called(w, timeout_ms);
+	else if (may_sleep(w, &timeout_ns))
+		sleep_until_called(w, timeout_ns);
 }
 
 /* Control spreads pairs that keep each other waiting, if another worker has nothing to do. */
