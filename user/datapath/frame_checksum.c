@@ -180,25 +180,42 @@ static uint64_t sum_range(const struct frame *frame, uint32_t start, uint32_t en
 	return sum.sum;
 }
 
-enum frame_verify frame_verify(struct frame *frame, const struct layout *layout)
+/* The sum of the pseudo-header, and the checksum field. False: no whole TCP or UDP packet, or one without a checksum. */
+static bool read_sums(const struct frame *frame, const struct layout *layout, uint64_t *pseudo, uint16_t *field)
 {
 	const uint8_t *ip = frame->head + layout->network, *transport = frame->head + layout->transport;
 	const uint32_t length = layout->end - layout->transport;
-	uint64_t pseudo;
-	uint16_t field;
 
 	if (layout->level != LAYOUT_TRANSPORT || (layout->flags & LAYOUT_SOURCE_ROUTED) || layout->end > frame->length ||
 	    layout->end < layout->payload)
-		return FRAME_VERIFY_UNKNOWN;
+		return false;
 	if (layout->protocol == IPPROTO_UDP) {
-		field = load_word(transport + UDP_CHECKSUM_OFFSET);
-		if (field == 0 || load_be16(transport + 4) != length)
-			return FRAME_VERIFY_UNKNOWN;
+		*field = load_word(transport + UDP_CHECKSUM_OFFSET);
+		if (*field == 0 || load_be16(transport + 4) != length)
+			return false;
 	} else {
-		field = load_word(transport + TCP_CHECKSUM_OFFSET);
+		*field = load_word(transport + TCP_CHECKSUM_OFFSET);
 	}
-	pseudo = layout->family == 4 ? checksum_pseudo_ipv4(ip, layout->protocol, length)
-				     : checksum_pseudo_ipv6(ip, layout->protocol, length);
+	*pseudo = layout->family == 4 ? checksum_pseudo_ipv4(ip, layout->protocol, length)
+				      : checksum_pseudo_ipv6(ip, layout->protocol, length);
+	return true;
+}
+
+bool frame_looks_partial(const struct frame *frame, const struct layout *layout)
+{
+	uint64_t pseudo;
+	uint16_t field;
+
+	return read_sums(frame, layout, &pseudo, &field) && field == checksum_fold(pseudo);
+}
+
+enum frame_verify frame_verify(struct frame *frame, const struct layout *layout)
+{
+	uint64_t pseudo;
+	uint16_t field;
+
+	if (!read_sums(frame, layout, &pseudo, &field))
+		return FRAME_VERIFY_UNKNOWN;
 	if (checksum_fold(pseudo + sum_range(frame, layout->transport, layout->end)) == 0xffff) {
 		frame->offload.verified = true;
 		return FRAME_VERIFY_GOOD;

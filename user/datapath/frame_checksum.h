@@ -65,6 +65,9 @@ enum frame_verify {
  */
 enum frame_verify frame_verify(struct frame *frame, const struct layout *layout);
 
+/* Whether frame_verify() may find it PARTIAL, by a look at its headers only. */
+bool frame_looks_partial(const struct frame *frame, const struct layout *layout);
+
 /* Marks a PARTIAL frame as one whose checksum is to be completed. False: padding behind the packet would be summed too. */
 bool frame_expect_completion(struct frame *frame, const struct layout *layout);
 

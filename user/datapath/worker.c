@@ -6,6 +6,8 @@
  * kicks to devices); pass a quiescent state. With work found it goes round again at once. Without, it keeps polling for the longest
  * busy-poll window of its pairs, then arms the guests' notifications, looks once more, and sleeps in epoll_wait().
  *
+ * Buffers that come back from from_guest rings are called for a little later (worker_calls.c); a sleep ends in time for that.
+ *
  * No wake-up is lost: a kick descriptor or lane that becomes ready after the last look is still ready when epoll_wait() is entered,
  * and a guest that adds a buffer after ring_arm() sees notifications on (virtio 1.2, 2.7.13.3). Descriptors are watched edge-triggered, so
  * none has to be read. While asleep the worker is offline for grace periods and holds no pointer into a plan.
@@ -46,7 +48,7 @@ static void find_open_checksums(struct frame_burst *burst)
 		struct frame *frame = &burst->frames[i];
 
 		layout_parse(frame->head, frame->head_length, &layout);
-		if (frame_verify(frame, &layout) == FRAME_VERIFY_PARTIAL)
+		if (unlikely(frame_looks_partial(frame, &layout)) && frame_verify(frame, &layout) == FRAME_VERIFY_PARTIAL)
 			frame_expect_completion(frame, &layout);
 	}
 }

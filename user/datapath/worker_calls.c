@@ -6,7 +6,7 @@
  * to_guest: at the end of the round, one call for all that the round delivered.
  * from_guest: buffers that come back are waited for by nobody while the guest has others, and a driver looks for them by itself whenever
  * it sends or receives. So the call is owed for a while, and when its time comes the guest mostly does not want it any more (event
- * index, 2.7.10). It comes at once when a quarter of the ring is owed: a guest that has filled its ring waits for it.
+ * index, 2.7.10). It comes at once when a good part of the ring is owed: a guest that sends many frames may have stopped for them.
  * What is owed is the ring's own state (ring_owes_call), so it moves with the pair; control pays it when the ring stops.
  */
 #include "datapath/burst_lock.h"

@@ -20,7 +20,7 @@
 
 #define DIRTY_MAX 64		     /* pairs that wait for their call at the end of the round */
 #define CALL_OWED_NS 100000ull	     /* how long a guest may wait for the call that its buffers came back */
-#define CALL_OWED_SHARE 4	     /* not if that is a quarter of the ring */
+#define CALL_OWED_SHARE 16	     /* not if that is this part of the ring: a guest that sends much may wait for it */
 #define LEARN_RING 256		     /* learn requests in flight; a power of two */
 #define LEARN_PER_PORT 32	     /* learn requests of one port in LEARN_WINDOW_NS */
 #define LEARN_WINDOW_NS 100000000ull
