@@ -25,7 +25,7 @@ static struct variant variants[] = {
 #ifdef __x86_64__
 	{"sse2", sum_sse2, copy_sse2, true},
 	{"avx2", sum_avx2, copy_avx2, false},
-	{"avx512", sum_avx512, copy_avx512, false},
+	{"vnni", sum_vnni, copy_vnni, false},
 #endif
 };
 
@@ -33,7 +33,7 @@ static int find_variants(void **state)
 {
 #ifdef __x86_64__
 	variants[ARRAY_SIZE(variants) - 2].present = __builtin_cpu_supports("avx2");
-	variants[ARRAY_SIZE(variants) - 1].present = __builtin_cpu_supports("avx512bw");
+	variants[ARRAY_SIZE(variants) - 1].present = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("bmi2");
 	for (unsigned i = 0; i < ARRAY_SIZE(variants); i++)
 		if (!variants[i].present)
 			print_message("variant %s is not tested: this CPU has no such instructions\n", variants[i].name);
