@@ -12,7 +12,7 @@ build/fuzz/$(1): tests/fuzz/$(1).c $(patsubst %,user/%.c,$(2)) $(wildcard user/*
 endef
 $(eval $(call fuzz_target,fuzz_layout,datapath/layout))
 $(eval $(call fuzz_target,fuzz_segment,datapath/segment datapath/frame_checksum datapath/checksum datapath/vnet datapath/layout))
-$(eval $(call fuzz_target,fuzz_coalesce,datapath/coalesce datapath/coalesce_match datapath/segment datapath/frame_checksum datapath/checksum datapath/vnet datapath/layout))
+$(eval $(call fuzz_target,fuzz_coalesce,datapath/coalesce datapath/coalesce_match datapath/segment datapath/frame_checksum datapath/frame_scatter datapath/checksum datapath/vnet datapath/layout))
 $(eval $(call fuzz_target,fuzz_message,control/vhost_user_message common/reaper common/error common/util))
 
 .PHONY: fuzz-targets

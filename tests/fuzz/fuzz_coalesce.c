@@ -8,6 +8,7 @@
  */
 #include "datapath/coalesce.h"
 #include "datapath/frame_checksum.h"
+#include "datapath/frame_scatter.h"
 #include "datapath/segment.h"
 #include "fuzz.h"
 #include "../unit/offload_packet.h"
@@ -76,6 +77,9 @@ static void tick_off(const struct frame *frame, const struct scattered *frames, 
 /* Return: false if the copy finds a part wrong. */
 static bool copy_good(const struct frame *frame)
 {
+	static uint8_t scattered[FRAME_LENGTH_MAX];
+	const uint32_t border = 1 + frame->length % 1536;
+	const struct scatter_place place[] = {{scattered, border}, {scattered + border, sizeof(scattered) - border}};
 	struct frame_checksum c;
 
 	if (!frame->offload.sums)
@@ -84,6 +88,7 @@ static bool copy_good(const struct frame *frame)
 	frame_checksum_copy(&c, got, frame->head, frame->head_length);
 	for (uint32_t i = 0; i < frame->segment_count; i++)
 		frame_checksum_copy(&c, got, frame->segments[i].data, frame->segments[i].length);
+	MUST(frame_scatter_verified(frame, place) == !c.bad);
 	return frame_checksum_finish(&c);
 }
 

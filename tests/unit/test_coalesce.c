@@ -13,6 +13,7 @@
 
 #include "datapath/coalesce.h"
 #include "datapath/frame_checksum.h"
+#include "datapath/frame_scatter.h"
 #include "datapath/segment.h"
 #include "offload_packet.h"
 
@@ -111,9 +112,24 @@ static void check_large(const struct frame *frame)
 	assert_int_equal(frame->head_length, o->header_length);
 }
 
+/* The payload in one call, to buffers of all sizes, one behind the other. */
+static bool scatter_and_verify(const struct frame *frame, uint8_t *to)
+{
+	static struct scatter_place places[FRAME_LENGTH_MAX];
+	uint32_t left = frame->length - frame->head_length, count = 0;
+
+	for (const uint32_t most = dice(&seed, 2) ? 4096 : 200; left; count++) {
+		places[count] = (struct scatter_place){to, min_u32(left, 1 + dice(&seed, most))};
+		to += places[count].length;
+		left -= places[count].length;
+	}
+	return frame_scatter_verified(frame, places);
+}
+
 /* Copies piece by piece, as into a ring's buffers. Return: false if a part was found wrong. */
 static bool copy_and_verify(const struct frame *frame)
 {
+	static uint8_t scattered[PACKET_MAX];
 	struct frame_checksum c;
 	uint32_t at = 0;
 
@@ -134,6 +150,8 @@ static bool copy_and_verify(const struct frame *frame)
 		}
 	}
 	assert_int_equal(at, frame->length);
+	assert_int_equal(scatter_and_verify(frame, scattered), !c.bad);
+	assert_memory_equal(scattered, got + frame->head_length, frame->length - frame->head_length);
 	return frame_checksum_finish(&c);
 }
 
@@ -170,8 +188,8 @@ static void expect_all(const bool *seen)
 		assert_true(seen[i]);
 }
 
-/* Checksums verified by whoever copies: in the end the same frames must have arrived. */
-static void check_verified_later(uint32_t kinds)
+/* Checksums verified by whoever copies: in the end the same frames must have arrived. Return: how many frames came out. */
+static uint32_t check_verified_later(uint32_t kinds)
 {
 	uint32_t count, last_alone = 0, merged = 0;
 	bool seen[FRAME_BURST] = {false};
@@ -200,15 +218,16 @@ static void check_verified_later(uint32_t kinds)
 	}
 	expect_all(seen);
 	assert_int_equal(scratch->counters.merged, merged);
+	return count;
 }
 
 /* Return: how many frames came out. */
 static uint32_t coalesce_and_check(uint32_t kinds)
 {
+	const uint32_t later = check_verified_later(kinds);
 	uint32_t count, last_alone = 0, merged = 0, large = 0;
 	bool seen[FRAME_BURST] = {false};
 
-	check_verified_later(kinds);
 	count = coalesce_frames(arrival.list, arrival.count, kinds, scratch);
 	for (uint32_t i = 0; i < count; i++) {
 		const struct frame *frame = scratch->list[i];
@@ -222,6 +241,8 @@ static uint32_t coalesce_and_check(uint32_t kinds)
 		merged += expect_segments(frame, seen);
 	}
 	expect_all(seen);
+	if (!scratch->counters.bad_sums)
+		assert_int_equal(later, count);
 	assert_int_equal(scratch->counters.made, large);
 	assert_int_equal(scratch->counters.merged, merged);
 	return count;
@@ -573,8 +594,15 @@ static void verified_by_the_device(void **state)
 		arrival.list[i]->offload.verified = true;
 	assert_int_equal(coalesce_frames(arrival.list, 5, ALL | COALESCE_VERIFY_LATER, scratch), 1);
 	for (uint32_t i = 0; i < scratch->list[0]->segment_count; i++)
-		assert_int_equal(scratch->list[0]->offload.sums[i], 0);
+		assert_false(scratch->list[0]->offload.sums[i] & FRAME_SUM_CHECK);
 	assert_true(copy_and_verify(scratch->list[0]));
+	/* Some are verified, some not, and each one's bytes count for itself. */
+	for (unsigned mask = 0; mask < 1u << 5; mask++) {
+		for (uint32_t i = 0; i < 5; i++)
+			arrival.list[i]->offload.verified = mask >> i & 1;
+		assert_int_equal(coalesce_frames(arrival.list, 5, ALL | COALESCE_VERIFY_LATER, scratch), 1);
+		assert_true(copy_and_verify(scratch->list[0]));
+	}
 	forget();
 }
 

@@ -5,6 +5,7 @@
  * garbage: whatever stands in the ring, calls end and memory stays whole (this is where the AddressSanitizer build
  * looks).
  */
+#include "datapath/checksum.h"
 #include "ring_driver.h"
 
 #include <pthread.h>
@@ -112,6 +113,13 @@ static bool cut_chain(struct chain_model *chain, uint32_t total)
 		left -= length;
 	}
 	return true;
+}
+
+static bool cut_plain(struct chain_model *chain, uint32_t total)
+{
+	chain->pieces = 1;
+	chain->bytes = total;
+	return cut(total, &chain->piece[0]);
 }
 
 /* Writes the chain's descriptors: direct, indirect, or a direct part and then a table. False: no room in the ring. */
@@ -270,6 +278,44 @@ static int model_put(const struct chain_model *chains, uint32_t count, uint32_t 
 	return 0;
 }
 
+/* Frames as coalescing makes them. */
+struct coalesced {
+	struct frame_segment segments[3];
+	uint32_t sums[3];
+};
+
+/* The payload, @length bytes from @data on, in up to three pieces of which each or all together are a part. Return: is one wrong? */
+static bool coalesce(struct coalesced *c, struct frame *frame, const uint8_t *data, uint32_t length)
+{
+	uint32_t count = 0, from = 0;
+	bool wrong = false;
+
+	for (uint32_t at = 0; at < length; count++) {
+		const uint32_t n = count == 2 ? length - at : 1 + random_below(length - at);
+		uint16_t rest;
+
+		c->segments[count] = (struct frame_segment){data + at, n};
+		c->sums[count] = 0;
+		at += n;
+		if (at < length && random_below(3) == 0)
+			continue;
+		rest = (uint16_t)~checksum_fold(checksum_sum_short(data + from, at - from));
+		if (random_below(8) == 0) {
+			c->sums[count] = FRAME_SUM_VERIFIED;
+		} else if (random_below(8) == 0) {
+			c->sums[count] = FRAME_SUM_CHECK | (rest ^ 1u << random_below(16));
+			wrong = true;
+		} else {
+			c->sums[count] = FRAME_SUM_CHECK | rest;
+		}
+		from = at;
+	}
+	frame->segments = c->segments;
+	frame->segment_count = (uint16_t)count;
+	frame->offload = (struct frame_offload){.needs_checksum = true, .sums = c->sums};
+	return wrong;
+}
+
 static void expect_put(struct driver *d, const struct chain_model *chains, uint32_t used, const uint8_t *want,
 		       uint32_t total, uint32_t header)
 {
@@ -294,19 +340,20 @@ static void test_put(void **state)
 	static struct chain_model chains[512];
 	static uint8_t data[FRAME_MAX + 60], want[12 + FRAME_MAX + 60];
 	struct driver *d = *state;
-	uint64_t put = 0, refused = 0, merged = 0;
+	uint64_t put = 0, refused = 0, merged = 0, found_wrong = 0, coalesced_put = 0;
 
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		uint64_t features = random_features();
 		uint32_t header = start_round(d, features), count = 0, at = 0, offered = 0;
 		uint32_t usual = random_below(2) ? 1600 : 1 + random_below(300);
+		const bool plain = random_below(3) == 0; /* each chain one descriptor, as drivers give them */
 		unsigned in_vain = 0;
 
 		while (count < ARRAY_SIZE(chains) && count < d->size) {
 			struct chain_model *chain = &chains[count];
 
-			if (!cut_chain(chain, random_below(6) ? usual : random_below(2 * usual)) ||
-			    !write_chain(d, chain, features & F_INDIRECT, VRING_DESC_F_WRITE))
+			if (!(plain ? cut_plain(chain, usual) : cut_chain(chain, random_below(6) ? usual : random_below(2 * usual))) ||
+			    !write_chain(d, chain, !plain && features & F_INDIRECT, VRING_DESC_F_WRITE))
 				break;
 			count++;
 		}
@@ -317,7 +364,9 @@ static void test_put(void **state)
 				.flags = (uint8_t)random_below(256), .csum_offset = 0x1234, .num_buffers = 0x5678};
 			struct frame frame = {.head = data, .length = length};
 			struct frame_segment segments[3];
-			int rc;
+			struct coalesced parts;
+			bool wrong = false;
+			int rc, expected;
 
 			/* More buffers now and then, so that running out and catching up are both met. */
 			for (uint32_t n = random_below(12); n && offered < count; n--, offered++)
@@ -325,6 +374,9 @@ static void test_put(void **state)
 			random_bytes(data, length);
 			if (random_below(2)) {
 				frame.head_length = (uint16_t)length;
+			} else if (random_below(2) && length > head) {
+				frame.head_length = (uint16_t)(random_below(2) ? head : random_below(head));
+				wrong = coalesce(&parts, &frame, data + frame.head_length, length - frame.head_length);
 			} else {
 				uint32_t cut_at = random_below(length - head + 1);
 
@@ -336,8 +388,12 @@ static void test_put(void **state)
 				frame.segment_count = 3;
 			}
 			rc = ring_put(&d->ring, &frame, &vnet);
-			assert_int_equal(
-				rc, model_put(&chains[at], offered - at, total, header, features & F_MERGEABLE, &used));
+			expected = model_put(&chains[at], offered - at, total, header, features & F_MERGEABLE, &used);
+			if (wrong && !expected) {
+				expected = -EBADMSG;
+				found_wrong++;
+			}
+			assert_int_equal(rc, expected);
 			driver_expect_none_used(d);
 			if (random_below(4) == 0 || rc == 0)
 				ring_put_done(&d->ring);
@@ -355,6 +411,7 @@ static void test_put(void **state)
 			at += used;
 			put++;
 			merged += used > 1;
+			coalesced_put += frame.offload.sums && used > 1;
 		}
 		assert_int_equal(d->ring.fault, RING_FAULT_NONE);
 		expect_untouched(d);
@@ -362,6 +419,8 @@ static void test_put(void **state)
 	assert_true(put > ROUNDS * 5);
 	assert_true(refused > ROUNDS);
 	assert_true(merged > ROUNDS / 4);
+	assert_true(found_wrong > ROUNDS / 20);
+	assert_true(coalesced_put > ROUNDS / 20);
 }
 
 /* A descriptor whose every field is likely to be nearly right. */
@@ -397,8 +456,13 @@ static void test_garbage(void **state)
 		bool to_guest = round & 1;
 		struct frame frame = {.head = data, .length = 14 + random_below(FRAME_MAX - 14)};
 		struct vnet_header vnet = {0};
+		struct coalesced parts;
 
 		frame.head_length = (uint16_t)frame.length;
+		if (random_below(2) && frame.length > 60) {
+			frame.head_length = 60;
+			coalesce(&parts, &frame, data + 60, frame.length - 60);
+		}
 		driver_start(d, size, random_features(), (uint16_t)random_below(65536));
 		for (uint32_t i = 0; i < size; i++) {
 			d->desc[i] = garbage_desc(size, to_guest);

@@ -215,29 +215,53 @@ static uint32_t gather_frame(const struct frame *frame, uint32_t payload, uint32
 	return count;
 }
 
-/* @segment, @part: how many of the scratch's are in use. */
-static struct frame *merge(const struct coalescing *co, const struct run *run, uint32_t number, uint32_t *segment, uint32_t *part)
+/* How much of the scratch is in use. */
+struct used {
+	uint32_t frames, parts, segments;
+};
+
+/* Frames of a run that lie among others, or in pieces. Return: their segments. */
+static uint32_t gather(const struct coalescing *co, const struct run *run, uint32_t first)
 {
 	struct coalesce_scratch *scratch = co->scratch;
-	struct frame *frame = &scratch->frames[number];
-	uint8_t *head = scratch->heads[number] + FRAME_HEADROOM;
+	uint32_t at = first;
+
+	for (uint32_t k = 0, i = run->first; k < run->count; k++, i = co->next[i])
+		at += gather_frame(co->frames[i], run->layout.payload, scratch->sums[i], &scratch->segments[at], &scratch->sums[at]);
+	return at - first;
+}
+
+static struct frame *merge(const struct coalescing *co, const struct run *run, struct used *used)
+{
+	struct coalesce_scratch *scratch = co->scratch;
+	struct frame *frame = &scratch->frames[used->frames];
+	uint8_t *head = scratch->heads[used->frames] + FRAME_HEADROOM;
 	const struct layout *layout = &run->layout;
-	const uint32_t first_segment = *segment;
+	const bool together = run->last - run->first + 1u == run->count;
+	uint32_t segments = run->first, segment_count = run->count;
 
 	memcpy(head, run->head, layout->payload);
 	write_head(co, run, head);
-	scratch->parts_of[number].first = (uint8_t)*part;
-	scratch->parts_of[number].count = run->count;
-	for (uint32_t k = 0, i = run->first; k < run->count; k++, i = co->next[i]) {
-		scratch->parts[(*part)++] = co->frames[i];
-		*segment += gather_frame(co->frames[i], layout->payload, co->sums[i], &scratch->segments[*segment], &scratch->sums[*segment]);
+	scratch->parts_of[used->frames].first = (uint8_t)used->parts;
+	scratch->parts_of[used->frames++].count = run->count;
+	if (together) {
+		memcpy(&scratch->parts[used->parts], &co->frames[run->first], run->count * sizeof(*co->frames));
+		used->parts += run->count;
+	} else {
+		for (uint32_t k = 0, i = run->first; k < run->count; k++, i = co->next[i])
+			scratch->parts[used->parts++] = co->frames[i];
+	}
+	if (!together || run->in_pieces) {
+		segments = used->segments;
+		segment_count = gather(co, run, segments);
+		used->segments += segment_count;
 	}
 	*frame = (struct frame){
 		.head = head,
-		.segments = &scratch->segments[first_segment],
+		.segments = &scratch->segments[segments],
 		.length = layout->payload + run->length,
 		.head_length = layout->payload,
-		.segment_count = (uint16_t)(*segment - first_segment),
+		.segment_count = (uint16_t)segment_count,
 		.origin = run->frame->origin,
 		.offload = {
 			.gso = run->kind,
@@ -248,7 +272,7 @@ static struct frame *merge(const struct coalescing *co, const struct run *run, u
 			.csum_offset = run_is_tcp(run) ? TCP_CHECKSUM : UDP_CHECKSUM,
 			.gso_size = (uint16_t)run->size,
 			.header_length = layout->payload,
-			.sums = co->kinds & COALESCE_VERIFY_LATER ? &scratch->sums[first_segment] : NULL,
+			.sums = co->kinds & COALESCE_VERIFY_LATER ? &scratch->sums[segments] : NULL,
 		},
 	};
 	return frame;
@@ -256,7 +280,7 @@ static struct frame *merge(const struct coalescing *co, const struct run *run, u
 
 uint32_t coalesce_frames(struct frame *const *frames, uint32_t count, uint32_t kinds, struct coalesce_scratch *scratch)
 {
-	uint32_t segments = 0, parts = 0;
+	struct used used = {.segments = FRAME_BURST};
 	struct coalescing co; /* what is read of it is written first */
 
 	scratch->counters = (struct coalesce_counters){0};
@@ -280,9 +304,10 @@ uint32_t coalesce_frames(struct frame *const *frames, uint32_t count, uint32_t k
 			scratch->list[i] = run->frame;
 			continue;
 		}
-		scratch->list[i] = merge(&co, run, scratch->counters.made++, &segments, &parts);
+		scratch->list[i] = merge(&co, run, &used);
 		scratch->counters.merged += run->count;
 	}
+	scratch->counters.made = used.frames;
 	return co.run_count;
 }
 

@@ -44,8 +44,12 @@ struct coalesce_scratch {
 		uint8_t first, count;
 	} parts_of[FRAME_BURST]; /* by number of the merged frame: which of ->parts */
 	struct frame frames[FRAME_BURST];
-	struct frame_segment segments[COALESCE_SEGMENTS];
-	uint32_t sums[COALESCE_SEGMENTS]; /* what offload.sums points to */
+	/*
+	 * Of merged frames, and what offload.sums points to. The first FRAME_BURST by number of the frame whose payload it is: frames
+	 * that lie one behind the other, each in one piece, are merged without being gone through again. Then those of others.
+	 */
+	struct frame_segment segments[FRAME_BURST + COALESCE_SEGMENTS];
+	uint32_t sums[FRAME_BURST + COALESCE_SEGMENTS];
 	uint8_t heads[FRAME_BURST][FRAME_HEADROOM + COALESCE_HEAD_MAX] __attribute__((aligned(16)));
 };
 

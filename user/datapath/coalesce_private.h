@@ -53,6 +53,7 @@ struct run {
 	bool ended;		/* the last that joined was short, or had PSH */
 	bool fixed_id;
 	bool prepared, good;	/* what follows is filled; the first's checksums are right */
+	bool in_pieces;		/* a frame has payload elsewhere than in its head */
 	uint32_t size;		/* payload of each but the last */
 	uint32_t length, room;	/* payload of all, now and at most */
 	uint32_t sequence;	/* TCP: the first's */
@@ -70,7 +71,6 @@ struct coalescing {
 	uint32_t run_count;
 	struct coalesce_scratch *scratch;
 	uint8_t buckets[BUCKETS], hints[BUCKETS];
-	uint32_t sums[FRAME_BURST]; /* of frames in runs: for offload.sums; 0 = verified */
 	uint8_t next[FRAME_BURST];  /* frame of the same run; of the last it means nothing */
 	struct run runs[FRAME_BURST]; /* in the order in which they come out */
 };

@@ -47,13 +47,16 @@ struct frame_offload {
 	uint16_t gso_size;	/* payload bytes of each segment but the last */
 	uint16_t header_length; /* Ethernet through transport header; 0 = not known */
 	/*
-	 * Coalesced, its parts not verified yet: whoever copies the frame sums it by frame_checksum_*() and takes the copy back
-	 * if that finds it wrong. One for each of the frame's segments: what their payload is checked with. NULL = nothing to do.
+	 * Coalesced, its parts not verified yet: whoever copies the frame does so by frame_checksum_*() or frame_scatter_verified(),
+	 * and takes the copy back if that finds it wrong. One for each of the frame's segments: what their payload is checked
+	 * with. NULL = nothing to do.
 	 */
 	const uint32_t *sums;
 };
 
-#define FRAME_SUM_CHECK (1u << 31) /* in offload.sums: a part ends with this segment; the lower bits are its headers' sum */
+/* In offload.sums, of the segment with which a part ends, 0 for others. */
+#define FRAME_SUM_CHECK (1u << 31)    /* to be verified; the lower bits are the sum of its headers */
+#define FRAME_SUM_VERIFIED (1u << 30) /* was verified before */
 
 struct frame_segment {
 	const uint8_t *data;

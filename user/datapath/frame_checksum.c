@@ -40,22 +40,6 @@ void frame_checksum_start(struct frame_checksum *c, const struct frame *frame)
 	c->left = c->segment < c->end ? c->segment->length : 0;
 }
 
-/* A piece of a coalesced frame's payload; its segments are never empty. */
-static void verify_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *from, uint32_t length)
-{
-	checksum_add_copy(&c->sum, to, from, length);
-	c->left -= length;
-	if (c->left)
-		return;
-	if (*c->sums) {
-		c->bad |= checksum_fold(c->sum.sum + (*c->sums & ~FRAME_SUM_CHECK)) != 0xffff;
-		c->sum = (struct checksum){0};
-	}
-	c->sums++;
-	if (++c->segment < c->end)
-		c->left = c->segment->length;
-}
-
 /* Remembers where the field goes, if it is among the next @length bytes. */
 static void note_field(struct frame_checksum *c, uint8_t *to, uint32_t length)
 {
@@ -66,7 +50,7 @@ static void note_field(struct frame_checksum *c, uint8_t *to, uint32_t length)
 			c->to[i] = to + (field + i - c->offset);
 }
 
-void frame_checksum_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *from, uint32_t length)
+void frame_checksum_copy_any(struct frame_checksum *c, uint8_t *to, const uint8_t *from, uint32_t length)
 {
 	uint32_t before = 0;
 
@@ -74,11 +58,8 @@ void frame_checksum_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *f
 		memcpy(to, from, length);
 		return;
 	}
-	if (c->sums) {
-		if (c->offset < c->start)
-			memcpy(to, from, length);
-		else
-			verify_copy(c, to, from, length);
+	if (c->sums) { /* the head */
+		memcpy(to, from, length);
 		c->offset += length;
 		return;
 	}

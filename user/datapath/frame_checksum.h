@@ -2,15 +2,17 @@
 /*
  * A frame's transport checksum: completed or verified while the frame is copied, or verified before. No state; any thread.
  *
- * To one contiguous place: frame_copy(). To scattered places, piece by piece in the frame's order:
+ * To one contiguous place: frame_copy(). A large frame's payload to many places: frame_scatter.h. To scattered places, piece by
+ * piece in the frame's order:
  *	frame_checksum_start(&c, frame); frame_checksum_copy(&c, to, from, length) ...; frame_checksum_finish(&c);
  * A piece is of the head or of one segment, not of two. What is to be done is what the frame's offload says: its parts are
  * verified (->sums), else its checksum is completed (->needs_checksum), else it is only copied.
- * Bytes of guest memory are loaded once: the sum is of what was copied.
+ * One pass over guest memory: a guest that changes what it sends gets a wrong sum, and nothing worse (checksum_copy()).
  */
 #ifndef VHOSTLANE_DATAPATH_FRAME_CHECKSUM_H
 #define VHOSTLANE_DATAPATH_FRAME_CHECKSUM_H
 
+#include "common/util.h"
 #include "datapath/checksum.h"
 #include "datapath/frame.h"
 #include "datapath/layout.h"
@@ -35,8 +37,28 @@ static inline bool frame_checksum_wanted(const struct frame *frame, bool open)
 
 void frame_checksum_start(struct frame_checksum *c, const struct frame *frame);
 
+void frame_checksum_copy_any(struct frame_checksum *c, uint8_t *to, const uint8_t *from, uint32_t length);
+
 /* The frame's next @length bytes from @from to @to. */
-void frame_checksum_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *from, uint32_t length);
+static inline void frame_checksum_copy(struct frame_checksum *c, uint8_t *to, const uint8_t *from, uint32_t length)
+{
+	if (!c->sums || unlikely(c->offset < c->start)) {
+		frame_checksum_copy_any(c, to, from, length);
+		return;
+	}
+	/* A piece of a coalesced frame's payload; its segments are never empty. */
+	checksum_add_copy(&c->sum, to, from, length);
+	c->left -= length;
+	if (c->left)
+		return;
+	if (*c->sums) {
+		c->bad |= *c->sums != FRAME_SUM_VERIFIED && checksum_fold(c->sum.sum + (*c->sums & ~FRAME_SUM_CHECK)) != 0xffff;
+		c->sum = (struct checksum){0};
+	}
+	c->sums++;
+	if (++c->segment < c->end)
+		c->left = c->segment->length;
+}
 
 /*
  * Stores the checksum, after all of the frame was copied; where it went must still be writable. Return: false if a part of a

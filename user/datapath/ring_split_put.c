@@ -9,20 +9,23 @@
 #include <errno.h>
 
 #include "datapath/frame_checksum.h"
+#include "datapath/frame_scatter.h"
 #include "datapath/ring_split_private.h"
 
 /* Buffers of less than this, on average, are none that a driver gives: a frame's cost stays in proportion to its length. */
 #define BYTES_PER_DESCRIPTOR 16
 
+#define PLACES_MAX 64 /* chains of one frame that are filled at once: 64 KB are 43 buffers of 1536 bytes */
+
 #define NUM_BUFFERS_AT offsetof(struct vnet_header, num_buffers)
 
-/* Reads entries ahead until ahead[] is full or nothing more is known to be available. */
-static void look_ahead(struct ring *ring)
+/* Reads entries ahead until ahead[] is full or nothing more is known to be available. @next: those before it are done with. */
+static void look_ahead(struct ring *ring, uint16_t next)
 {
 	uint16_t end = ring->ahead_end;
-	uint16_t limit = (uint16_t)min_u32((uint16_t)(ring->avail_seen - ring->last_avail), RING_AHEAD);
+	uint16_t limit = (uint16_t)min_u32((uint16_t)(ring->avail_seen - next), RING_AHEAD);
 
-	limit = (uint16_t)(ring->last_avail + limit);
+	limit = (uint16_t)(next + limit);
 	for (; end != limit; end++) {
 		struct ring_slot *slot = &ring->ahead[end % RING_AHEAD];
 
@@ -43,7 +46,7 @@ static __attribute__((noinline)) bool have_slot(struct ring *ring)
 	if (ring->avail_seen == ring->last_avail && (!ring_look(ring) || ring->avail_seen == ring->last_avail))
 		return false;
 	if (ring->ahead_end != ring->avail_seen)
-		look_ahead(ring);
+		look_ahead(ring, ring->last_avail);
 	return true;
 }
 
@@ -111,6 +114,17 @@ struct put {
 	uint16_t chains;
 };
 
+/* @piece bytes to @at, no more than there are. */
+static inline void put_piece(struct put *put, uint8_t *at, uint32_t piece)
+{
+	if (put->offset < sizeof(struct vnet_header))
+		for (unsigned i = 0; i < 2; i++)
+			if (NUM_BUFFERS_AT + i - put->offset < piece) /* wraps when it lies before */
+				put->num_buffers[i] = at + (NUM_BUFFERS_AT + i - put->offset);
+	source_copy(&put->source, at, piece);
+	put->offset += piece;
+}
+
 /* Fills one chain as far as there is something to write. Return: 0 or -EIO; *written. */
 static int put_chain(struct ring *ring, struct put *put, const struct ring_slot *slot, uint32_t *written)
 {
@@ -118,6 +132,12 @@ static int put_chain(struct ring *ring, struct put *put, const struct ring_slot 
 	uint32_t piece;
 	uint8_t *at;
 
+	if (likely(slot->at && put->budget)) {
+		put->budget--;
+		*written = min_u32(slot->desc.len, put->source.total);
+		put_piece(put, slot->at, *written);
+		return 0;
+	}
 	*written = 0;
 	if (!chain_start(ring, &chain, slot, VRING_DESC_F_WRITE))
 		return -EIO;
@@ -129,12 +149,7 @@ static int put_chain(struct ring *ring, struct put *put, const struct ring_slot 
 		if (result == CHAIN_END)
 			break;
 		piece = min_u32(piece, put->source.total);
-		for (unsigned i = 0; i < 2; i++) {
-			if (NUM_BUFFERS_AT + i - put->offset < piece) /* wraps when it lies before */
-				put->num_buffers[i] = at + (NUM_BUFFERS_AT + i - put->offset);
-		}
-		source_copy(&put->source, at, piece);
-		put->offset += piece;
+		put_piece(put, at, piece);
 		*written += piece;
 	}
 	return 0;
@@ -148,10 +163,8 @@ static const struct ring_slot *put_slot(struct ring *ring, struct put *put)
 	if (served == (uint16_t)(ring->avail_seen - ring->last_avail) &&
 	    (!ring_look(ring) || served == (uint16_t)(ring->avail_seen - ring->last_avail)))
 		return NULL;
-	if (served >= (uint16_t)(ring->ahead_end - ring->last_avail)) {
-		slot_read(ring, put->avail, VRING_DESC_F_WRITE, &ring->ahead[put->avail % RING_AHEAD]);
-		ring->ahead_end = (uint16_t)(put->avail + 1);
-	}
+	if ((uint16_t)(ring->ahead_end - put->avail) <= RING_AHEAD - PREFETCH_FRAMES && ring->ahead_end != ring->avail_seen)
+		look_ahead(ring, put->avail);
 	return &ring->ahead[put->avail % RING_AHEAD];
 }
 
@@ -209,12 +222,69 @@ static inline bool must_sum(const struct frame *frame, const struct vnet_header 
 	return unlikely(frame_checksum_wanted(frame, header->flags & VNET_NEEDS_CSUM));
 }
 
-/* A part of a coalesced frame was wrong. What was written of it lies in buffers that stay ours, and is forgotten. */
-static int put_wrong(struct ring *ring)
+/* Nothing was put. What was written lies in buffers that stay ours, and is forgotten; slots that others overwrote are read again. */
+static void put_back(struct ring *ring)
 {
 	if ((uint16_t)(ring->ahead_end - ring->last_avail) > RING_AHEAD)
-		ring->ahead_end = ring->last_avail; /* overwritten: to be read again */
-	return -EBADMSG;
+		ring->ahead_end = ring->last_avail;
+}
+
+static inline void copy_any_head(const struct frame *frame, uint8_t *to)
+{
+	if (likely(frame->head_length <= FRAME_HEAD_MAX))
+		copy_head(to, frame->head, frame->head_length);
+	else
+		memcpy(to, frame->head, frame->head_length);
+}
+
+static inline void vnet_write(uint32_t header_length, const struct vnet_header *header, uint8_t *to)
+{
+	uint64_t first;
+	uint32_t last;
+
+	__builtin_memcpy(&first, header, 8);
+	__builtin_memcpy(&last, (const uint8_t *)header + 8, 4);
+	last = (last & 0xffff) | 1u << 16; /* num_buffers */
+	__builtin_memcpy(to, &first, 8);
+	if (likely(header_length == VNET_HEADER_MODERN))
+		__builtin_memcpy(to + 8, &last, 4);
+	else
+		__builtin_memcpy(to + 8, &last, 2);
+}
+
+/*
+ * A coalesced frame into chains of one descriptor, as drivers with mergeable buffers give them. Return: 0, -EBADMSG, -EAGAIN: not so,
+ * and nothing was done.
+ */
+static int put_scattered(struct ring *ring, struct put put, const struct frame *frame, const struct vnet_header *header)
+{
+	const uint32_t heads = ring->header_length + frame->head_length;
+	struct scatter_place places[PLACES_MAX];
+	uint32_t left = put.source.total, count;
+	uint8_t *first;
+
+	for (count = 0; left; count++) {
+		const struct ring_slot *slot = count < PLACES_MAX ? put_slot(ring, &put) : NULL;
+
+		if (unlikely(!slot || !slot->at || !slot->desc.len))
+			return -EAGAIN;
+		places[count] = (struct scatter_place){slot->at, min_u32(left, slot->desc.len)};
+		left -= places[count].length;
+		used_write(ring, put.used++, slot->head, places[count].length);
+		put.avail++;
+	}
+	if (unlikely(places[0].length < heads))
+		return -EAGAIN;
+	first = places[0].to;
+	vnet_write(ring->header_length, header, first);
+	store_word(first + NUM_BUFFERS_AT, (uint16_t)count);
+	copy_any_head(frame, first + ring->header_length);
+	places[0] = (struct scatter_place){first + heads, places[0].length - heads};
+	if (unlikely(!frame_scatter_verified(frame, places)))
+		return -EBADMSG;
+	ring->last_avail = put.avail;
+	ring->used_next = put.used;
+	return 0;
 }
 
 static __attribute__((noinline)) int put_frame(struct ring *ring, const struct frame *frame,
@@ -232,6 +302,14 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 
 	if (put_known_to_fail(ring, total))
 		return put_failed(ring, ring->lacking_length, ring->lacking_result);
+	if (frame->offload.sums && ring->mergeable && frame->length >= FRAME_LENGTH_PADDED) {
+		rc = put_scattered(ring, put, frame, header);
+		if (likely(!rc))
+			return 0;
+		put_back(ring);
+		if (rc != -EAGAIN)
+			return rc;
+	}
 	first.num_buffers = 1;
 	if (must_sum(frame, header)) {
 		frame_checksum_start(&checksum, frame);
@@ -239,12 +317,13 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 	}
 	rc = put_chains(ring, &put);
 	if (rc < 0) {
-		if ((uint16_t)(ring->ahead_end - ring->last_avail) > RING_AHEAD)
-			ring->ahead_end = ring->last_avail; /* overwritten: to be read again */
+		put_back(ring);
 		return put_failed(ring, total, rc);
 	}
-	if (put.source.checksum && !frame_checksum_finish(&checksum))
-		return put_wrong(ring);
+	if (put.source.checksum && !frame_checksum_finish(&checksum)) {
+		put_back(ring);
+		return -EBADMSG;
+	}
 	if (put.chains > 1) {
 		*put.num_buffers[0] = (uint8_t)put.chains;
 		*put.num_buffers[1] = (uint8_t)(put.chains >> 8);
@@ -256,21 +335,6 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 
 /* --- the usual frame: one chain of one descriptor ----------------------------------------------------------------- */
 
-static inline void vnet_write(uint32_t header_length, const struct vnet_header *header, uint8_t *to)
-{
-	uint64_t first;
-	uint32_t last;
-
-	__builtin_memcpy(&first, header, 8);
-	__builtin_memcpy(&last, (const uint8_t *)header + 8, 4);
-	last = (last & 0xffff) | 1u << 16; /* num_buffers */
-	__builtin_memcpy(to, &first, 8);
-	if (likely(header_length == VNET_HEADER_MODERN))
-		__builtin_memcpy(to + 8, &last, 4);
-	else
-		__builtin_memcpy(to + 8, &last, 2);
-}
-
 /* A frame that is more than a short head, or less than the shortest one, or has a checksum to complete. */
 static __attribute__((noinline)) void put_rest(const struct frame *frame, uint8_t *to, bool complete)
 {
@@ -280,10 +344,7 @@ static __attribute__((noinline)) void put_rest(const struct frame *frame, uint8_
 			memset(to + frame->length, 0, FRAME_LENGTH_PADDED - frame->length);
 		return;
 	}
-	if (likely(frame->head_length <= FRAME_HEAD_MAX))
-		copy_head(to, frame->head, frame->head_length);
-	else
-		memcpy(to, frame->head, frame->head_length);
+	copy_any_head(frame, to);
 	to += frame->head_length;
 	for (uint32_t i = 0; i < frame->segment_count; i++) {
 		memcpy(to, frame->segments[i].data, frame->segments[i].length);
