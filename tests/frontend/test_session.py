@@ -13,7 +13,7 @@ import pytest
 
 from conftest import BINARY
 from rig import wait_for
-from vhost_frontend import Frontend, Request, listen
+from vhost_frontend import Frontend, Request, listen, wait_readable
 from virtio_driver import BROADCAST, ethernet, mac, number_of
 from test_data import numbered
 
@@ -172,6 +172,38 @@ def test_daemon_killed_server_role(switch):
         assert b.expect(5) == numbered(5, BROADCAST, A, 40)
         s.learn(a, A, b)
         s.learn(b, B, a)
+
+
+@pytest.mark.parametrize("event_idx", (False, True))
+@pytest.mark.parametrize("call_first", (True, False))
+def test_call_that_a_killed_daemon_never_made(switch, call_first, event_idx):
+    """The daemon dies between moving the used index and calling: the next one calls, or the guest would wait for ever for what it has."""
+    s = switch()
+    a, b = s.guest(0), s.guest(1, event_idx=event_idx)
+    a.send(ethernet(BROADCAST, A, number=7))
+    b.send(ethernet(BROADCAST, B, number=8))
+    assert number_of(a.expect()[0]) == 8
+    wait_for(lambda: all(ring.pending() for ring in b.rings), "both of its rings moved", pause=0.01)
+    s.daemon.kill()
+    # As if the call had not been made: on fresh descriptors, with nothing to do for the new daemon.
+    s.daemon.start()
+    b.frontend = Frontend(b.path)
+    b.negotiate()
+    b.frontend.set_mem_table(b.memory)
+    for index, ring in enumerate(b.rings):
+        calls = b.frontend.new_eventfd()
+        f, user = b.frontend, b.memory.user
+        f.state(Request.SET_VRING_NUM, index, ring.size)
+        f.state(Request.SET_VRING_BASE, index, ring.used16[1])
+        f.set_vring_addr(index, user(ring.desc_at), user(ring.avail_at), user(ring.used_at))
+        if call_first:
+            f.set_vring_fd(Request.SET_VRING_CALL, index, calls)
+        f.set_vring_fd(Request.SET_VRING_KICK, index, f.new_eventfd())
+        if not call_first:
+            f.set_vring_fd(Request.SET_VRING_CALL, index, calls)
+        f.enable(index)
+        assert wait_readable(calls), f"ring {index}: no call for what an earlier daemon left used"
+    assert number_of(b.expect()[0]) == 7
 
 
 def test_daemon_killed_client_role(rig, switch):

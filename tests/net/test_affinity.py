@@ -68,6 +68,22 @@ def test_edit_that_names_the_present_cpu_holds_the_pair(lan):
     assert f"queue vm1/1: held on CPU {cpu} by an edit of queue_affinity" in lan.daemon.log()
 
 
+@pytest.mark.parametrize("field", ("node", "worker"))
+def test_edit_of_what_follows_from_the_cpu_is_put_back(lan, field):
+    """Whoever changes the worker alone wants the pair to move; that is said with the cpu, and holding the pair would be the opposite."""
+    cpu = placed(lan, 1)
+    before, reason = affinity(lan, 1), shown(lan, 1)["reason"]
+    wanted = dict(before, **{field: before[field] + 1})
+    edit(lan, 1, *(wanted[key] for key in ("cpu", "node", "worker", "generation")))
+    wait_for(lambda: affinity(lan, 1) == before, "the entry is back")
+    assert shown(lan, 1)["reason"] == reason != BY_ORDER and placed(lan, 1) == cpu and truth(lan, 1)
+    assert "queue vm1/1: node and worker are not for edits; write the cpu to which it shall move; put back" in lan.daemon.log()
+    # The pair is still free to be ordered.
+    other = next(c for c in [*cpus_of(lan), cpu] if c != cpu or len(cpus_of(lan)) == 1)
+    edit(lan, 1, other, 0, 0, 0)
+    wait_for(lambda: shown(lan, 1)["reason"] == BY_ORDER and placed(lan, 1) == other and truth(lan, 1), "an order is carried out")
+
+
 def test_deleted_entry_is_put_back(lan):
     cpu = placed(lan, 0)
     delete(lan, 0)

@@ -355,6 +355,15 @@ static void put_back(struct engine *engine, struct managed_port *mp, unsigned in
 	put_affinity(engine, mp, index);
 }
 
+/*
+ * Only the cpu is an order. Whoever left it and the generation as they were has read the entry and wants something of its other fields:
+ * holding the pair where it is would be the opposite of what was meant.
+ */
+static bool edit_names_no_cpu(const struct vl_queue_value *found, const struct vl_queue_value *published)
+{
+	return found->cpu == published->cpu && found->generation == published->generation;
+}
+
 /* An edit's cpu is the order, be it the present one; whatever else was written, the engine knows better. */
 static void read_affinity_of(struct engine *engine, struct managed_port *mp, unsigned index)
 {
@@ -374,6 +383,12 @@ static void read_affinity_of(struct engine *engine, struct managed_port *mp, uns
 	}
 	if (!memcmp(&found, &managed->published, sizeof(found)))
 		return;
+	if (edit_names_no_cpu(&found, &managed->published)) {
+		snprintf(text, sizeof(text), "queue %s/%u: node and worker are not for edits; write the cpu to which it shall move", mp->config.name,
+			 index);
+		put_back(engine, mp, index, text);
+		return;
+	}
 	managed->is_published = false; /* whatever happens, the entry is written anew */
 	if (publisher_order(engine, mp, index, found.cpu <= INT32_MAX ? (int)found.cpu : INT32_MAX, &error)) {
 		put_back(engine, mp, index, error.text);

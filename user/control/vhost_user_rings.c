@@ -305,6 +305,11 @@ static void start_ring(struct vhost_user_session *s, unsigned index)
 	if (!code) {
 		r->started = true;
 		r->misplaced = false;
+		/*
+		 * An earlier daemon may have died between moving the used index and calling, or have called a descriptor that went with its
+		 * session; the guest would wait for ever for what it has got already. One call too many costs nothing.
+		 */
+		signal_eventfd(s, atomic_load(&ring_of(s, index)->call_fd));
 		memory_look_at_ring(s, index);
 		session_log(LOG_LEVEL_DEBUG, s, "ring %u (%s) starts at %u, %u entries", index, direction(index), r->base, r->size);
 		return;
