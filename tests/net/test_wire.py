@@ -234,27 +234,6 @@ def test_host_and_wire_talk_beside_guests(lan):
     lan.link.sh(f"ping -c 3 -i 0.2 -W 20 {lan.host_ip}")
 
 
-def test_learned_addresses(rig):
-    """Ports without a MAC: the guest's own is learned from what it sends, mirrored in the map, and gone with the guest."""
-    lan = Lan(rig, learn=True)
-    frame = ethernet(lan.macs[0], lan.wire_mac, number=1)
-    lan.wire.send(frame)
-    assert lan.host.receive_matching(experimental, 30) == [frame]
-    lan.guests[0].send(ethernet(BROADCAST, lan.macs[0], number=2))
-
-    def steered():
-        return list(lan.macs[0]) in [[int(b) for b in e["key"]["mac"]] for e in
-                                     json.loads(sh(["bpftool", "-j", "map", "dump", "pinned", lan.map("ports")]))[0:] for e in
-                                     [e.get("formatted", e)]]
-    wait_for(steered, "the learned address is in the map")
-    frame = ethernet(lan.macs[0], lan.wire_mac, number=3)
-    lan.wire.send(frame)
-    expect(lan.guests[0], [frame])
-    lan.guests[0].close()
-    wait_for(lambda: not steered(), "the address went with its guest")
-    lan.done()
-
-
 def test_access_vlan_isolates(rig):
     """Ports in VLAN 9: guests see no tag and send none; on the wire there is one; untagged frames are not theirs."""
     lan = Lan(rig, vlan=9)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "control/addresses.h"
 #include "control/descriptors.h"
 #include "control/engine.h"
 #include "control/kick_probe.h"
@@ -53,7 +54,7 @@ static void on_worker_news(void *context, int fd, uint32_t events)
 static void on_affinity_timer(void *context)
 {
 	publisher_read_affinity(context);
-	ports_read_claims(context);
+	addresses_read_claims(context);
 }
 
 /* --- start --------------------------------------------------------------------------------------------------------- */
@@ -224,8 +225,7 @@ static void stop(struct engine *engine)
 		control_socket_close(engine->control);
 	if (engine->loop)
 		event_loop_free(engine->loop);
-	if (engine->announce_fd >= 0)
-		close(engine->announce_fd);
+	wire_talk_close(&engine->talk);
 	if (engine->worker_event_fd >= 0)
 		close(engine->worker_event_fd);
 }
@@ -239,7 +239,8 @@ int daemon_run(struct config *config, struct error *error)
 		return error_set(error, -ENOMEM, "daemon: out of memory; free some memory");
 	engine->config = config;
 	engine->start_ns = now_ns();
-	engine->announce_fd = engine->worker_event_fd = -1;
+	engine->worker_event_fd = -1;
+	wire_talk_init(&engine->talk);
 	result = start(engine, error);
 	if (!result) {
 		puts("ready");

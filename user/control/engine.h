@@ -14,6 +14,7 @@
 #include "control/placement.h"
 #include "control/uplink.h"
 #include "control/vhost_user.h"
+#include "control/wire_talk.h"
 #include "datapath/plan.h"
 #include "datapath/worker.h"
 
@@ -30,16 +31,18 @@ struct kick_probe;
 /* An address that the wire claimed from a port that had learned it: not learned again before. */
 #define REFUSED_ADDRESSES 64
 #define REFUSED_NS 30000000000ull
+#define REFUSED_MAX_NS (32 * REFUSED_NS)
 struct refused_address {
 	uint8_t mac[6];
 	uint16_t vlan, domain;
-	uint64_t until_ns;
+	uint64_t until_ns, for_ns;
 };
 
 struct address {
 	uint8_t mac[6];
 	uint16_t vlan;
 	bool learned; /* false: from the configuration */
+	bool challenged; /* its owner on the wire was asked to show itself, if there is one */
 };
 
 /* What control knows of a queue pair beside what the workers see. */
@@ -109,7 +112,7 @@ struct engine {
 	struct plan *_Atomic plan;
 	uint64_t generation;
 	uint32_t place_generation; /* last value given to queue_affinity */
-	int announce_fd;	   /* packet socket, -1 = none yet */
+	struct wire_talk talk;
 	unsigned refused_next;
 	struct refused_address refused[REFUSED_ADDRESSES];
 

@@ -1,162 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "control/ports.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <linux/if_ether.h>
-#include <linux/if_packet.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/log.h"
+#include "control/addresses.h"
 #include "control/publisher.h"
 #include "control/rebalance.h"
 
 #define ANNOUNCE_INTERVAL_NS 50000000ull /* QEMU announces a few times, tens of milliseconds apart */
-
-/* --- addresses ----------------------------------------------------------------------------------------------------- */
-
-static const struct managed_port *owner_of(const struct engine *engine, unsigned domain, const uint8_t *mac, uint16_t vlan)
-{
-	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
-		const struct managed_port *mp = engine->ports[id];
-
-		for (unsigned a = 0; mp && mp->port->domain == domain && a < mp->address_count; a++)
-			if (!memcmp(mp->addresses[a].mac, mac, 6) && mp->addresses[a].vlan == vlan)
-				return mp;
-	}
-	return NULL;
-}
-
-/* Of any interface of this host: bridges, macvlans and the like have addresses of their own. */
-static bool is_host_address(const uint8_t *mac)
-{
-	struct ifaddrs *all;
-	bool found = false;
-
-	if (getifaddrs(&all))
-		return false;
-	for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next)
-		if (i->ifa_addr && i->ifa_addr->sa_family == AF_PACKET) {
-			const struct sockaddr_ll *link = (const struct sockaddr_ll *)i->ifa_addr;
-
-			found = link->sll_halen == 6 && !memcmp(link->sll_addr, mac, 6);
-		}
-	freeifaddrs(all);
-	return found;
-}
-
-static bool is_refused(const struct engine *engine, unsigned domain, const uint8_t *mac, uint16_t vlan)
-{
-	const uint64_t now = now_ns();
-
-	for (unsigned i = 0; i < REFUSED_ADDRESSES; i++) {
-		const struct refused_address *r = &engine->refused[i];
-
-		if (r->until_ns > now && r->domain == domain && r->vlan == vlan && !memcmp(r->mac, mac, 6))
-			return true;
-	}
-	return false;
-}
-
-/* The wire sends from an address that a port had learned: it is not the guest's, or not any more (it moved to another host). */
-static bool give_up_address(struct engine *engine, unsigned domain, const struct vl_port_key *key)
-{
-	struct refused_address *refused = &engine->refused[engine->refused_next++ % REFUSED_ADDRESSES];
-	char text[MAC_TEXT];
-
-	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
-		struct managed_port *mp = engine->ports[id];
-
-		for (unsigned a = 0; mp && mp->port->domain == domain && a < mp->address_count; a++) {
-			if (!mp->addresses[a].learned || mp->addresses[a].vlan != key->vlan || memcmp(mp->addresses[a].mac, key->mac, 6))
-				continue;
-			log_limited(LOG_LEVEL_WARNING, "port %s: address %s, which the guest had used, is in use on %s: no longer the port's", mp->config.name,
-				    mac_format(key->mac, text), uplink_info(engine->uplinks[domain])->ifname);
-			mp->addresses[a] = mp->addresses[--mp->address_count];
-			counter_add(&mp->port->counters[VL_WORKERS_MAX], PORT_LEARN_REFUSED, 1);
-			*refused = (struct refused_address){.vlan = key->vlan, .domain = (uint16_t)domain, .until_ns = now_ns() + REFUSED_NS};
-			memcpy(refused->mac, key->mac, 6);
-			return true;
-		}
-	}
-	return false;
-}
-
-void ports_read_claims(struct engine *engine)
-{
-	struct vl_port_key key;
-	bool changed = false;
-
-	for (unsigned d = 0; d < engine->uplink_count; d++)
-		for (unsigned i = 0; i < VL_CLAIMS_MAX && bpf_set_take_claim(uplink_bpf(engine->uplinks[d]), &key); i++)
-			changed |= give_up_address(engine, d, &key);
-	if (changed)
-		publisher_publish(engine);
-}
-
-static void add_address(struct managed_port *mp, const uint8_t *mac, uint16_t vlan, bool learned)
-{
-	struct address *address = &mp->addresses[mp->address_count++];
-
-	*address = (struct address){.vlan = vlan, .learned = learned};
-	memcpy(address->mac, mac, 6);
-}
-
-/* Return: true if the port has a new address. */
-static bool learn(struct engine *engine, unsigned worker, const struct learn_request *request)
-{
-	struct managed_port *mp = request->port < VL_PORTS_MAX ? engine->ports[request->port] : NULL;
-	struct port_counters *counters;
-	char text[MAC_TEXT];
-
-	if (!mp || !mp->port->learns || vhost_user_state_of(mp->session) != VHOST_USER_SERVING)
-		return false;
-	counters = &mp->port->counters[VL_WORKERS_MAX]; /* control's own row */
-	if (owner_of(engine, mp->port->domain, request->mac, request->vlan) ||
-	    is_refused(engine, mp->port->domain, request->mac, request->vlan) || is_host_address(request->mac)) {
-		counter_add(counters, PORT_LEARN_REFUSED, 1);
-		return false;
-	}
-	if (mp->address_count == ADDRESSES_PER_PORT) {
-		log_limited(LOG_LEVEL_WARNING, "port %s: more than %d addresses; %s and others are not learned; split the guest's networks over ports",
-			    mp->config.name, ADDRESSES_PER_PORT, mac_format(request->mac, text));
-		counter_add(counters, PORT_LEARN_REFUSED, 1);
-		return false;
-	}
-	add_address(mp, request->mac, request->vlan, true);
-	counter_add(counters, PORT_LEARNED, 1);
-	log_debug("port %s: learned %s on worker %u", mp->config.name, mac_format(request->mac, text), worker);
-	return true;
-}
-
-static void forget_learned(struct managed_port *mp)
-{
-	unsigned kept = 0;
-
-	for (unsigned a = 0; a < mp->address_count; a++)
-		if (!mp->addresses[a].learned)
-			mp->addresses[kept++] = mp->addresses[a];
-	mp->address_count = kept;
-}
-
-/* A configured address may have been learned elsewhere before: the configuration wins. */
-static void take_address_from_others(struct engine *engine, struct managed_port *keeper)
-{
-	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
-		struct managed_port *mp = engine->ports[id];
-
-		if (!mp || mp == keeper || mp->port->domain != keeper->port->domain)
-			continue;
-		for (unsigned a = 0; a < mp->address_count; a++)
-			if (!memcmp(mp->addresses[a].mac, keeper->config.mac, 6) && mp->addresses[a].vlan == keeper->port->key_vlan)
-				mp->addresses[a--] = mp->addresses[--mp->address_count];
-	}
-}
 
 void ports_handle_worker_news(struct engine *engine)
 {
@@ -165,12 +20,14 @@ void ports_handle_worker_news(struct engine *engine)
 
 	for (unsigned w = 0; w < engine->worker_count; w++)
 		while (worker_take_learn(engine->workers[w], &request))
-			learned |= learn(engine, w, &request);
+			learned |= addresses_learn(engine, w, &request);
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
 		if (engine->ports[id])
 			vhost_user_check_faults(engine->ports[id]->session);
-	if (learned)
+	if (learned) {
 		publisher_publish(engine);
+		addresses_challenge_owners(engine);
+	}
 	rebalance_standing(engine);
 }
 
@@ -193,7 +50,7 @@ static void session_publish(void *context)
 
 	memset(mp->withdrawn, 0, sizeof(mp->withdrawn));
 	if (vhost_user_state_of(mp->session) != VHOST_USER_SERVING)
-		forget_learned(mp);
+		addresses_forget_learned(mp);
 	publisher_publish(mp->engine);
 }
 
@@ -205,43 +62,25 @@ static void session_synchronize(void *context)
 /* The port's own address, or one that it may learn. */
 static bool may_announce(const struct engine *engine, const struct managed_port *mp, const uint8_t *mac)
 {
-	const struct managed_port *owner = owner_of(engine, mp->port->domain, mac, mp->port->key_vlan);
+	const struct managed_port *owner = addresses_owner(engine, mp->port->domain, mac, mp->port->key_vlan);
 
 	if (owner || !atomic_load(&mp->port->learns))
 		return owner == mp;
-	return !mac_is_multicast(mac) && !is_refused(engine, mp->port->domain, mac, mp->port->key_vlan) && !is_host_address(mac);
+	return !mac_is_multicast(mac) && address_is_free(engine, mp->port->domain, mac, mp->port->key_vlan);
 }
 
-/* RARP request for the guest's own address (RFC 903), sent out of the uplink: tells the LAN where the guest is now. */
 static void session_announce(void *context, const uint8_t mac[6])
 {
 	struct managed_port *mp = context;
 	struct engine *engine = mp->engine;
 	struct uplink *uplink = uplink_of(engine, mp);
-	struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_halen = 6};
-	uint8_t frame[64] = {0}, *type = frame + 12;
+	struct error error;
 
 	if (!uplink || now_ns() - mp->announced_ns < ANNOUNCE_INTERVAL_NS || !may_announce(engine, mp, mac))
 		return;
 	mp->announced_ns = now_ns();
-	if (engine->announce_fd < 0)
-		engine->announce_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	to.sll_ifindex = (int)uplink_info(uplink)->ifindex;
-	memset(to.sll_addr, 0xff, 6);
-	memset(frame, 0xff, 6);
-	memcpy(frame + 6, mac, 6);
-	if (mp->port->pvid) {
-		const uint8_t tag[4] = {0x81, 0x00, (uint8_t)(mp->port->pvid >> 8), (uint8_t)mp->port->pvid};
-
-		memcpy(type, tag, sizeof(tag));
-		type += sizeof(tag);
-	}
-	memcpy(type, "\x80\x35\x00\x01\x08\x00\x06\x04\x00\x03", 10);
-	memcpy(type + 10, mac, 6);
-	memcpy(type + 20, mac, 6);
-	if (engine->announce_fd < 0 || sendto(engine->announce_fd, frame, sizeof(frame), 0, (struct sockaddr *)&to, sizeof(to)) < 0)
-		log_warning("port %s: cannot announce the guest on %s: %s; the network learns its place with its first frame", mp->config.name,
-			    uplink_info(uplink)->ifname, strerror(errno));
+	if (wire_talk_announce(&engine->talk, uplink_info(uplink), mac, mp->port->pvid, &error))
+		log_limited(LOG_LEVEL_WARNING, "port %s: %s", mp->config.name, error.text);
 }
 
 static const struct vhost_user_ops session_ops = {
@@ -367,7 +206,7 @@ static int check_mac_clash(const struct engine *engine, const struct config_port
 	if (!config->has_mac)
 		return 0;
 	mac_format(config->mac, text);
-	owner = owner_of(engine, (unsigned)domain, config->mac, config_vlan_key(&config->vlan));
+	owner = addresses_owner(engine, (unsigned)domain, config->mac, config_vlan_key(&config->vlan));
 	if (owner && owner->config.has_mac)
 		return error_set(error, -EEXIST, "port %s: mac=%s belongs to port %s; choose another address", config->name, text, owner->config.name);
 	if ((unsigned)domain < engine->uplink_count && !memcmp(uplink_info(engine->uplinks[domain])->mac, config->mac, 6))
@@ -429,8 +268,8 @@ int ports_add(struct engine *engine, const struct config_port *config, struct er
 	}
 	vhost_user_set_offloads(mp->session, config_offload_features(config->offloads));
 	if (config->has_mac) {
-		take_address_from_others(engine, mp);
-		add_address(mp, config->mac, mp->port->key_vlan, false);
+		addresses_take_from_others(engine, mp);
+		addresses_add(mp, config->mac, mp->port->key_vlan, false);
 	}
 	publisher_publish(engine);
 	log_info("port %s: %s %s, %u queue pairs", config->name, config->role == PORT_ROLE_SERVER ? "listens on" : "connects to", config->socket,
@@ -476,8 +315,8 @@ static void set_mac(struct engine *engine, struct managed_port *mp, const struct
 	atomic_store(&mp->port->learns, !wanted->has_mac);
 	mp->address_count = 0; /* `auto`: the guest's next frame brings it back */
 	if (wanted->has_mac) {
-		take_address_from_others(engine, mp);
-		add_address(mp, wanted->mac, mp->port->key_vlan, false);
+		addresses_take_from_others(engine, mp);
+		addresses_add(mp, wanted->mac, mp->port->key_vlan, false);
 	}
 	publisher_publish(engine);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ports: made, changed and removed at run time, with their sessions and addresses. Control thread only.
+ * The ports: made, changed and removed at run time, with their sessions. Control thread only.
  */
 #ifndef VHOSTLANE_CONTROL_PORTS_H
 #define VHOSTLANE_CONTROL_PORTS_H
@@ -26,9 +26,6 @@ int ports_check_set(struct engine *engine, const struct managed_port *mp, struct
 
 /* One key at run time: busy-poll-us (all pairs), node, mac, mtu and offloads (told at the next negotiation). Others need del and add. */
 int ports_set(struct engine *engine, struct managed_port *mp, const char *key, const char *value, struct error *error);
-
-/* Learned addresses that the wire was seen sending from are taken from their ports. Every 200 ms or so. */
-void ports_read_claims(struct engine *engine);
 
 /* Workers' news: addresses to learn, faults to look at. */
 void ports_handle_worker_news(struct engine *engine);
