@@ -11,7 +11,7 @@ import pytest
 from rig import wait_for
 from vhost_frontend import (F_CTRL_VQ, F_EVENT_IDX, F_GUEST_ANNOUNCE, F_INDIRECT, F_MQ, F_MRG_RXBUF, F_MTU, F_PROTOCOL, F_RING_RESET,
                             F_VERSION_1, NEED_REPLY, NO_FD, P_LOG_SHMFD, P_MEM_SLOTS, P_MQ, P_NET_MTU, P_RARP, P_REPLY_ACK, P_RESET_DEVICE,
-                            P_STATUS, Disconnected, Memory, Region, Request, eventfd, eventfd_read, wait_readable)
+                            P_STATUS, Disconnected, Memory, Region, Request, eventfd, wait_readable)
 from virtio_driver import ethernet, mac, number_of
 from test_data import numbered
 
@@ -368,28 +368,6 @@ def test_descriptors_are_replaced_not_piled_up(lone):
     assert lone.descriptors() == count
     os.close(event)
     finish(lone, f)
-
-
-def test_full_call_counter_blocks_nobody(switch):
-    """A call descriptor that is full and blocks: the ring behind it may stop, nothing else may."""
-    s = switch(ports=3)
-    a, b = s.pair_of_guests()
-    c = s.guest(2)
-    s.learn(c, C, a, b)
-    call = eventfd(flags=os.O_CLOEXEC)
-    os.write(call, struct.pack("@Q", 0xFFFFFFFFFFFFFFFE))
-    b.frontend.set_vring_fd(Request.SET_VRING_CALL, 0, call)
-    os.set_blocking(call, False)
-    eventfd_read(call)
-    os.write(call, struct.pack("@Q", 0xFFFFFFFFFFFFFFFE))
-    os.set_blocking(call, True)
-    a.send_all(numbered(10, B, A))
-    for i in range(20):
-        a.send(ethernet(C, A, number=i))
-        assert number_of(c.expect()[0]) == i
-    b.frontend.set_vring_fd(Request.SET_VRING_CALL, 0, call)
-    assert s.state(2) == "serving"
-    os.close(call)
 
 
 # --- bases and memory ------------------------------------------------------------------------------------------------

@@ -158,6 +158,9 @@ void session_end(struct vhost_user_session *s, bool fault, const char *format, .
 	futile = !s->was_serving && now_ns() - s->begun_ns < AT_ONCE_NS;
 	release(s);
 	rings_publish(s);
+	if (s->blocked)
+		socket_note_blocked(s);
+	s->blocked = false;
 	if (futile)
 		socket_note_futile(s);
 	socket_wait(s);
@@ -232,6 +235,11 @@ void vhost_user_check_faults(struct vhost_user_session *s)
 		atomic_exchange(&s->port->pairs[i]->fault_reported, false);
 	if (s->memory && guest_memory_faulted(s->memory)) {
 		session_end(s, true, "guest memory file became shorter; whoever owns it must not truncate it while the guest runs");
+		return;
+	}
+	if (s->fd >= 0 && rings_blocked(s)) {
+		session_end(s, true, "a call descriptor was full and its O_NONBLOCK taken off, so that it held up the worker that called; no guest needs "
+				     "that: end the process that does it");
 		return;
 	}
 	rings_check_faults(s);

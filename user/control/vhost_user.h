@@ -18,6 +18,8 @@
  *
  * A frontend whose memory is not the one that the guest writes is told from one that is idle (vhost_user_memory.c): its rings do not start,
  * the port stays NEGOTIATED, and the last fault says why. Frontends that come and go in a storm are let in with a growing delay.
+ * So are those of a port whose call descriptor blocked a worker: a full counter behind O_NONBLOCK taken off is no accident, and costs the
+ * worker's other guests some milliseconds each time; such a session ends.
  *
  * The session changes rings, memory and descriptors only between ops->withdraw() and ops->publish().
  */

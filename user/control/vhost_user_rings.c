@@ -158,6 +158,8 @@ static void stop_ring(struct vhost_user_session *s, unsigned index)
 	forget_first_kick(r);
 	if (!r->started)
 		return;
+	/* Told to the frontend or not: a frontend that stops the ring at once is no better. */
+	s->blocked |= atomic_load(&ring_of(s, index)->fault) == RING_FAULT_CALL_BLOCKED;
 	r->base = ring_stop(ring_of(s, index));
 	r->has_base = true;
 	r->started = false;
@@ -351,6 +353,15 @@ void rings_publish(struct vhost_user_session *s)
 }
 
 /* --- faults ---------------------------------------------------------------------------------------------------------- */
+
+bool rings_blocked(const struct vhost_user_session *s)
+{
+	bool blocked = s->blocked;
+
+	for (unsigned i = 0; i < s->ring_count; i++)
+		blocked |= s->rings[i].started && atomic_load(&ring_of(s, i)->fault) == RING_FAULT_CALL_BLOCKED;
+	return blocked;
+}
 
 void rings_check_faults(struct vhost_user_session *s)
 {

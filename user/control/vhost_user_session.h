@@ -82,11 +82,16 @@ struct vhost_user_session {
 	struct event_source *retry;	 /* client: next tries */
 	bool retry_logged;
 
-	/* Server: frontends that come and go in a storm, none of them served, wait at the door (vhost_user_socket.c). */
-	struct event_source *door; /* closed until this timer */
+	/* Closed until this timer (vhost_user_socket.c); client: no tries before. */
+	struct event_source *door;
+	/* Server: frontends that come and go in a storm, none of them served, wait at it. */
 	unsigned storm_delay_ms;   /* 0 = no storm */
 	unsigned storm_count;
 	uint64_t storm_start_ns, door_opened_ns;
+	/* A call descriptor blocked a worker. */
+	bool blocked;	     /* in this connection */
+	unsigned blocked_delay_ms; /* how long the next one had to wait after the last time, 0 = never */
+	uint64_t blocked_ns; /* when that was */
 
 	/* The connection; -1 = none. */
 	int fd;
@@ -162,6 +167,8 @@ void socket_close(struct vhost_user_session *session);
 void socket_wait(struct vhost_user_session *session);
 /* A frontend went that was never served. */
 void socket_note_futile(struct vhost_user_session *session);
+/* A frontend went whose call descriptor had blocked a worker: the next one of the port waits, longer each time. */
+void socket_note_blocked(struct vhost_user_session *session);
 /* One is served: no storm, whatever was before. */
 void socket_calm(struct vhost_user_session *session);
 
@@ -253,6 +260,8 @@ uint16_t ring_take_base(struct vhost_user_session *session, unsigned index);
 /* Refuses what is no eventfd: a call written to a file or a pipe could block or do harm. */
 int check_eventfd(int fd, struct error *error);
 
+/* Has a call descriptor blocked a worker, in a ring that runs or in one that was stopped since? */
+bool rings_blocked(const struct vhost_user_session *session);
 /* Looks for faults of rings: stops them and tells the frontend. */
 void rings_check_faults(struct vhost_user_session *session);
 

@@ -26,6 +26,9 @@
 #define STORM_DELAY_MAX_MS 1000
 #define STORM_QUIET_NS 10000000000ull /* nobody came for so long: it is over; longer than frontends wait between tries */
 #define NO_DESCRIPTOR_PAUSE_US 1000
+#define BLOCKED_DELAY_FIRST_MS 1000
+#define BLOCKED_DELAY_MAX_MS 64000
+#define BLOCKED_FORGOTTEN_NS 600000000000ull
 #define SOCKET_MODE 0660 /* frontends run under a user of their own: its group may connect */
 
 static int unix_socket(void)
@@ -132,6 +135,8 @@ static int bind_path(struct vhost_user_session *s, const struct sockaddr_un *add
 
 /* --- server role: storms --------------------------------------------------------------------------------------------- */
 
+static void retry_later(struct vhost_user_session *s);
+
 /*
  * A frontend that goes and comes back as fast as it can (QEMU does, when it wants more queues than there are) would keep this
  * thread busy, which serves the others, too. It waits at the door then, each time longer, in the backlog of the socket.
@@ -143,21 +148,34 @@ static void open_door(void *context)
 	event_source_remove(s->door);
 	s->door = NULL;
 	s->door_opened_ns = now_ns();
-	if (!s->hold)
+	if (s->role == PORT_ROLE_CLIENT)
+		retry_later(s);
+	else if (!s->hold)
 		event_source_modify(s->listening, EPOLLIN);
 }
 
-static void close_door(struct vhost_user_session *s)
+static void close_door(struct vhost_user_session *s, unsigned delay_ms)
 {
 	struct error error;
 
-	if (s->door || !s->listening)
-		return;
-	s->door = event_loop_timer(s->loop, s->storm_delay_ms * 1000000ull, 0, open_door, s, &error);
 	if (s->door)
-		event_source_modify(s->listening, 0);
-	else
+		return;
+	s->door = event_loop_timer(s->loop, delay_ms * 1000000ull, 0, open_door, s, &error);
+	if (!s->door)
 		session_log_limited(LOG_LEVEL_WARNING, s, TALK_DOOR, "%s", error.text);
+	else if (s->listening)
+		event_source_modify(s->listening, 0);
+}
+
+void socket_note_blocked(struct vhost_user_session *s)
+{
+	const uint64_t now = now_ns();
+
+	s->blocked_delay_ms = s->blocked_delay_ms && now - s->blocked_ns < BLOCKED_FORGOTTEN_NS
+				      ? min_u32(2 * s->blocked_delay_ms, BLOCKED_DELAY_MAX_MS)
+				      : BLOCKED_DELAY_FIRST_MS;
+	s->blocked_ns = now;
+	close_door(s, s->blocked_delay_ms);
 }
 
 void socket_note_futile(struct vhost_user_session *s)
@@ -168,7 +186,7 @@ void socket_note_futile(struct vhost_user_session *s)
 		return;
 	if (s->storm_delay_ms) {
 		s->storm_delay_ms = min_u32(2 * s->storm_delay_ms, STORM_DELAY_MAX_MS);
-		close_door(s);
+		close_door(s, s->storm_delay_ms);
 		return;
 	}
 	if (now - s->storm_start_ns >= STORM_WINDOW_NS) {
@@ -181,7 +199,7 @@ void socket_note_futile(struct vhost_user_session *s)
 			    "%u frontends came within a second and none was served; from now on they wait up to %d ms, and their coming and "
 			    "going is not logged", s->storm_count, STORM_DELAY_MAX_MS);
 	s->storm_delay_ms = STORM_DELAY_FIRST_MS;
-	close_door(s);
+	close_door(s, s->storm_delay_ms);
 }
 
 void socket_calm(struct vhost_user_session *s)
@@ -391,6 +409,6 @@ void socket_close(struct vhost_user_session *s)
 void socket_wait(struct vhost_user_session *s)
 {
 	/* Not at once: a peer that accepts and closes again would keep the loop busy. */
-	if (s->role == PORT_ROLE_CLIENT)
+	if (s->role == PORT_ROLE_CLIENT && !s->door)
 		retry_later(s);
 }

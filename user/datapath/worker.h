@@ -93,7 +93,7 @@ bool worker_take_learn(struct worker *worker, struct learn_request *request);
 
 /*
  * Every few ms, by a thread that waits for no worker (the control thread may be doing just that): a worker stuck in a call descriptor's
- * write() is interrupted; the ring then faults (CALL_BLOCKED). Return: false if the worker sleeps.
+ * write() is interrupted; the ring then faults (CALL_BLOCKED), which ends the session. Return: false if the worker sleeps.
  */
 bool worker_watchdog(struct worker *worker);
 
