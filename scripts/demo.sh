@@ -14,8 +14,8 @@ guests=("$network.11" "$network.12")
 port=$((20000 + $$ % 20000))
 tag=$(printf '%04x' $(($$ % 65536)))
 uplink=vlup$tag peer=vlwire$tag namespace=vldemo$tag
-dir=$(mktemp -d -t vhostlane-demo.XXXXXX)
-control=$dir/control.sock
+dir='' control=''
+lock=/run/vhostlane-demo.lock
 daemon_pid='' server_pids=() qemu_pids=()
 guest=tests/guest/guest.py
 steps=8 step=0
@@ -62,24 +62,38 @@ finish() {
 	fi
 	ip netns del "$namespace" 2>/dev/null
 	ip link del "$uplink" 2>/dev/null
-	rm -rf "$dir"
+	rm -rf "$dir" "$lock"
 	if [ "$status" -eq 0 ]; then
 		say
 		say "All bytes were right, and nothing is left behind. ($SECONDS s)"
 	fi
 	exit "$status"
 }
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
 if [ "$(id -u)" -ne 0 ]; then
 	echo "demo.sh: needs root: it makes network interfaces and loads BPF programs; use: sudo make demo" >&2
 	exit 1
 fi
+# Nothing is made before it is clear that nobody else uses the same addresses. The lock goes with the last process that has it open; its
+# file is removed at the end, so it may be another one's by the time that it is locked.
+exec 9>> "$lock"
+if ! flock -n 9 || ! [ "/proc/$$/fd/9" -ef "$lock" ]; then
+	echo "demo.sh: another demo runs on this machine (process $(cat "$lock" 2>/dev/null)), with the same addresses; wait for its end" >&2
+	exit 1
+fi
+echo $$ > "$lock"
+if [ -n "$(ip -4 route show table all root "$network.0/24")" ]; then
+	echo "demo.sh: $network.0/24 is in use on this machine (ip route show table all root $network.0/24); remove it for as long as the demo runs" >&2
+	rm -f "$lock"
+	exit 1
+fi
+dir=$(mktemp -d -t vhostlane-demo.XXXXXX)
+control=$dir/control.sock
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 title "Installing what is missing, and building"
-scripts/install-deps.sh test
+scripts/install-deps.sh test 9>&-
 if ! env -u MAKEFLAGS -u MAKELEVEL make -s -j"$(nproc)" > "$dir/build.log" 2>&1; then
 	tail -n 40 "$dir/build.log" | sed 's/^/    /'
 	exit 1

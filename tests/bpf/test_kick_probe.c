@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -449,6 +450,35 @@ static void test_not_permitted(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* However far it gets before descriptors run out: that is the reason it gives, and not the kernel. */
+static void test_out_of_descriptors(void **state)
+{
+	struct rlimit before, low;
+	struct error error = { 0 };
+	unsigned named = 0;
+	int first = dup(STDERR_FILENO);
+
+	assert_true(first >= 0);
+	close(first); /* the lowest that is free */
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	for (rlim_t room = 0; room < 16; room++) {
+		struct kick_probe *probe;
+
+		low = (struct rlimit){.rlim_cur = (rlim_t)first + room, .rlim_max = before.rlim_max};
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+		probe = kick_probe_open(&error);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+		kick_probe_close(probe);
+		if (probe || error.code != -EMFILE)
+			continue;
+		named++;
+		assert_non_null(strstr(error.text, "LimitNOFILE="));
+		assert_null(strstr(error.text, "use a kernel"));
+	}
+	/* The kernel's types, then maps and programs. */
+	assert_true(named >= 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -461,6 +491,7 @@ int main(void)
 		cmocka_unit_test(test_two_probes),
 		cmocka_unit_test(test_not_permitted),
 		cmocka_unit_test(test_without_probe),
+		cmocka_unit_test(test_out_of_descriptors),
 		cmocka_unit_test(test_close_leaves_nothing),
 	};
 

@@ -25,6 +25,15 @@ static void name_the_limit(int code, char *text, size_t size)
 	snprintf(end, size - (size_t)(end - text), "; %s", remedy);
 }
 
+const char *error_why(int code)
+{
+	if (code == -EMFILE)
+		return "too many open files: " REMEDY_PROCESS;
+	if (code == -ENFILE)
+		return "too many open files in the system: " REMEDY_SYSTEM;
+	return strerror(-code);
+}
+
 void error_fill(struct error *error, int code, const char *format, ...)
 {
 	/* The new text may quote the old one ("%s" of error->text), so it is built aside. */

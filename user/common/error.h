@@ -27,6 +27,9 @@ struct error {
 		code_;                                          \
 	})
 
+/* For lines that are no errors: strerror(), with the remedy where descriptors ran out. @code: negative errno value. */
+const char *error_why(int code);
+
 void error_fill(struct error *error, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

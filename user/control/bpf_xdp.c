@@ -366,7 +366,7 @@ void xdp_hook_detach(struct xdp_hook *hook)
 	/* ENODEV: the device went; ENOENT, EEXIST: the program did, or another sits there. */
 	if (r && r != -ENODEV && r != -ENOENT && r != -EEXIST)
 		log_warning("interface %u: cannot detach XDP program %u: %s; see `bpftool net`", hook->ifindex,
-			    hook->program_id, strerror(-r));
+			    hook->program_id, error_why(r));
 	hook->kind = XDP_HOOK_NONE;
 	remove_libxdp_directory();
 }

@@ -27,6 +27,7 @@
 #define BACKLOG 16
 #define LOCK_TRIES 200
 #define LOCK_RETRY_US 10000
+#define NO_DESCRIPTOR_PAUSE_US 1000
 
 struct control_client {
 	struct control_socket *socket;
@@ -49,6 +50,7 @@ struct control_socket {
 	unsigned method_count;
 	void *context;
 	int fd;
+	int spare_fd; /* given up for a moment to turn a client away when no descriptor is left; -1 = not there */
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	dev_t device; /* of the file that bind() made: unlinked only if it is still that one */
 	ino_t inode;
@@ -210,18 +212,44 @@ static unsigned free_slot(struct control_socket *socket)
 	return slot;
 }
 
+static void reserve_descriptor(struct control_socket *socket)
+{
+	if (socket->spare_fd < 0)
+		socket->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* Out of descriptors: a client that nobody accepts would keep the loop spinning. */
+static void turn_away(struct control_socket *socket, int code)
+{
+	int fd;
+
+	log_limited(LOG_LEVEL_WARNING, "control socket %s: a client is turned away: %s", socket->path, error_why(code));
+	if (socket->spare_fd < 0) {
+		usleep(NO_DESCRIPTOR_PAUSE_US);
+		return;
+	}
+	close(socket->spare_fd);
+	fd = accept4(socket->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	socket->spare_fd = -1;
+}
+
 static void accept_ready(void *context, int fd, uint32_t events)
 {
 	struct control_socket *socket = context;
 	struct error error = { 0 };
 	struct control_client *client;
-	int client_fd = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int client_fd;
 	unsigned slot;
 
+	reserve_descriptor(socket);
+	client_fd = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (client_fd < 0) {
-		if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-			log_limited(LOG_LEVEL_WARNING, "control socket %s: accept: %s; raise the limit of open files (LimitNOFILE=)", socket->path,
-				    strerror(errno));
+		if (errno == EMFILE || errno == ENFILE)
+			turn_away(socket, -errno);
+		else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+			log_limited(LOG_LEVEL_WARNING, "control socket %s: accept: %s", socket->path, strerror(errno));
 		return;
 	}
 	slot = free_slot(socket);
@@ -361,7 +389,7 @@ struct control_socket *control_socket_open(struct event_loop *loop, const char *
 	socket->methods = methods;
 	socket->method_count = method_count;
 	socket->context = context;
-	socket->fd = -1;
+	socket->fd = socket->spare_fd = -1;
 	if (!copy_string(socket->path, sizeof(socket->path), path)) {
 		error_set(error, -ENAMETOOLONG, "control socket %s: %zu bytes long, a Unix socket's path has at most %zu; give --control a shorter one",
 			  path, strlen(path), sizeof(socket->path) - 1);
@@ -373,6 +401,7 @@ struct control_socket *control_socket_open(struct event_loop *loop, const char *
 	socket->source = event_loop_add(loop, socket->fd, EPOLLIN, accept_ready, socket, error);
 	if (!socket->source)
 		goto fail;
+	reserve_descriptor(socket);
 	return socket;
 fail:
 	control_socket_close(socket);
@@ -397,6 +426,8 @@ void control_socket_close(struct control_socket *socket)
 		unlink(socket->path);
 	if (socket->fd >= 0)
 		close(socket->fd);
+	if (socket->spare_fd >= 0)
+		close(socket->spare_fd);
 	if (socket->made_directory)
 		rmdir(RUN_DIRECTORY);
 	free(socket);

@@ -106,6 +106,7 @@ struct engine {
 	unsigned worker_count; /* slots whose thread runs: slot_count once started */
 	struct worker *workers[VL_WORKERS_MAX];
 	struct topology topology_next; /* room to read it anew */
+	bool topology_unread;	       /* the last reading failed */
 	int worker_event_fd; /* workers write it */
 
 	struct managed_port *ports[VL_PORTS_MAX]; /* index = port id */

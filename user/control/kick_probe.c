@@ -45,10 +45,18 @@ static bool has_function(const struct btf *btf, const char *name)
 	return btf__find_by_name_kind(btf, name, BTF_KIND_FUNC) > 0;
 }
 
+/* Not the kernel's fault, though it refuses then, too. */
+static int out_of_descriptors(int code, struct error *error)
+{
+	return error_set(error, code, "the CPU that kicks: %s", strerror(-code));
+}
+
 static int find_targets(struct targets *targets, struct error *error)
 {
 	struct btf *btf = btf__load_vmlinux_btf();
 
+	if (!btf && (errno == EMFILE || errno == ENFILE))
+		return out_of_descriptors(-errno, error);
 	if (!btf)
 		return error_set(error, -EOPNOTSUPP, "the CPU that kicks: the kernel has no BTF (%s); use a kernel with CONFIG_DEBUG_INFO_BTF",
 				 strerror(errno));
@@ -138,6 +146,8 @@ static int try_ways(struct kick_probe *probe, struct error *error)
 		results[way] = try_way(probe, way, &targets);
 		if (!results[way])
 			return 0;
+		if (results[way] == -EMFILE || results[way] == -ENFILE)
+			return out_of_descriptors(results[way], error);
 	}
 	if (result)
 		return result;

@@ -345,6 +345,6 @@ void netdev_undo(struct netdev_undo_log *log)
 		}
 		if (code < 0 && code != -ENODEV)
 			log_warning("interface %s: cannot put %s back to %" PRIu64 ": %s; set it yourself", log->ifname, change->name,
-				    change->before, strerror(-code));
+				    change->before, error_why(code));
 	}
 }

@@ -181,7 +181,7 @@ static void silence_ipv6(const char *ifname)
 	code = write_text(path, "1");
 	if (code < 0 && code != -ENOENT)
 		log_warning("interface %s: cannot write %s: %s; the host's IPv6 stack may be heard on it", ifname, path,
-			    strerror(-code));
+			    error_why(code));
 }
 
 int netdev_make_veth(const char *host_end, const char *engine_end, unsigned queues, unsigned mtu, struct error *error)

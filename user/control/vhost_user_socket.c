@@ -380,7 +380,7 @@ static void try_connect(void *context)
 	close_fd(&fd);
 	if (!s->retry_logged)
 		session_log(LOG_LEVEL_WARNING, s, "cannot connect to %s: %s; trying every %d ms until a frontend listens there (role: client)",
-			    s->socket_path, strerror(code), VHOST_USER_RETRY_MS);
+			    s->socket_path, error_why(-code), VHOST_USER_RETRY_MS);
 	s->retry_logged = true;
 	retry_later(s);
 }

@@ -123,9 +123,15 @@ bool workforce_machine_changed(struct engine *engine)
 	bool changed = false;
 
 	if (topology_read(now, &error)) {
-		log_limited(LOG_LEVEL_WARNING, "%s", error.text);
+		/* Asked every second, and told once. */
+		if (!engine->topology_unread)
+			log_warning("changes of the machine go unnoticed for now: %s", error.text);
+		engine->topology_unread = true;
 		return false;
 	}
+	if (engine->topology_unread)
+		log_info("the machine can be looked at again");
+	engine->topology_unread = false;
 	for (unsigned i = 0; i < engine->cpu_count; i++) {
 		const int cpu = engine->cpus_of_slots[i];
 		const bool was = cpu_is_good(engine, cpu), is = now->cpus[cpu].online && now->cpus[cpu].allowed;
