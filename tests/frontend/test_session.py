@@ -13,7 +13,7 @@ import pytest
 
 from conftest import BINARY
 from rig import wait_for
-from vhost_frontend import Frontend, Request, listen, wait_readable
+from vhost_frontend import TIMEOUT, Frontend, Request, listen, wait_readable
 from virtio_driver import BROADCAST, ethernet, mac, number_of
 from test_data import numbered
 
@@ -287,6 +287,7 @@ def test_few_descriptors(switch):
         f.close()
     # So is a client of the control socket.
     with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(TIMEOUT)
         client.connect(s.daemon.control)
         assert client.recv(1) == b""
     before = s.cpu_seconds()
