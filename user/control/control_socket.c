@@ -233,6 +233,7 @@ static void turn_away(struct control_socket *socket, int code)
 	if (fd >= 0)
 		close(fd);
 	socket->spare_fd = -1;
+	reserve_descriptor(socket);
 }
 
 static void accept_ready(void *context, int fd, uint32_t events)
