@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "common/cpulist.h"
 #include "common/util.h"
 #include "datapath/burst_lock.h"
 #include "datapath/lane_internal.h" /* rings and locks, to hold them */
@@ -237,11 +239,86 @@ static void test_flush_with_small_kernel_batches(void **state)
 	bench_close(b);
 }
 
-/* Two threads on one queue: its FILL, TX and COMPLETION are shared, each frame must come back to one of them. */
+/* Workers that share a TX ring: frames wait for their own worker's flush, which sends them with as few kicks as one call would. */
+static void test_shared_queue_sends_by_own_flush(void **state)
+{
+	struct bench *b = bench_open(1, 2, 1500, false);
+	struct lane_port *port = b->ports[0];
+	const unsigned a_kick = b->device->tx_in_steps ? 32 : LANE_RING_SIZE;
+	uint8_t frame[RIG_FRAME_MAX];
+	struct lane_census census;
+	struct lane_tx_mark mark;
+
+	for (unsigned i = 0; i < 40; i++)
+		assert_int_equal(bench_send_frames(b, 0, i, 1, 200), 1);
+	assert_true(port->tx_pending);
+	mark = lane_tx_mark(port);
+	assert_int_equal(bench_send_frames(b, 1, 7, 1, 200), 1);
+	lane_flush(b->ports[1]);
+	bench_expect_at_peer(b, 1, 7, 1);
+	assert_int_equal(rig_receive(&b->rig, frame, 50), 0);
+	assert_false(lane_tx_passed(port, &mark, false));
+	assert_false(lane_tx_passed(port, &mark, true));
+	assert_int_equal(port->kicks, 0);
+	lane_device_census(b->device, b->ports, &census);
+	assert_int_equal(census.tx, 40);
+	rig_assert_census(b->device, b->ports, COPY_KERNEL_MAX);
+
+	lane_flush(port);
+	assert_false(port->tx_pending);
+	assert_int_equal(port->kicks, (40 + a_kick - 1) / a_kick);
+	bench_expect_at_peer(b, 0, 0, 40);
+	assert_true(lane_tx_passed(port, &mark, false));
+	for (uint64_t deadline = now_ns() + PATIENCE_MS * 1000000ull; !lane_tx_passed(port, &mark, true); usleep(100))
+		assert_true(now_ns() < deadline);
+
+	/* More than waits at one end: it goes on its way in between, all in order. */
+	for (unsigned i = 0; i < 3 * LANE_STAGE_SIZE; i += 50)
+		assert_int_equal(bench_send_frames(b, 0, i, 50, 200), 50);
+	lane_flush(port);
+	assert_false(port->tx_pending);
+	bench_expect_at_peer(b, 0, 0, (3 * LANE_STAGE_SIZE + 49) / 50 * 50);
+
+	/* A worker's end that goes gives back what still waits there. */
+	assert_int_equal(bench_send_frames(b, 0, 0, 30, 200), 30);
+	lane_port_destroy(port);
+	b->ports[0] = lane_port_create(b->device, 0, NULL);
+	assert_non_null(b->ports[0]);
+	rig_assert_census(b->device, b->ports, COPY_KERNEL_MAX);
+	bench_close(b);
+}
+
+/* TX is full because the device takes nothing: frames wait on it, then in the stage, then they are dropped and counted; all else leaves in order. */
+static void test_shared_queue_while_tx_is_full(void **state)
+{
+	const unsigned room = LANE_RING_SIZE + LANE_STAGE_SIZE;
+	struct bench *b = bench_open(1, 2, 1500, false);
+	struct lane_port *port = b->ports[0];
+	unsigned sent;
+
+	rig_command("ip link set " RIG_DEVICE " down");
+	sent = bench_send_frames(b, 0, 0, room + 500, 60);
+	assert_int_equal(sent, room);
+	assert_int_equal(port->dropped_ring_full, 500);
+	assert_int_equal(port->dropped_no_frame, 0);
+	rig_assert_census(b->device, b->ports, COPY_KERNEL_MAX);
+	rig_command("ip link set " RIG_DEVICE " up");
+	for (uint64_t deadline = now_ns() + PATIENCE_MS * 1000000ull; lane_staged(port) || lane_tx_left(&b->device->queues[0].tx); usleep(1000)) {
+		port->tx_pending = true; /* as by the next frame that is sent */
+		lane_flush(port);
+		assert_true(now_ns() < deadline);
+	}
+	lane_settle(port);
+	rig_assert_census(b->device, b->ports, COPY_KERNEL_MAX);
+	bench_close(b);
+}
+
+/* Two threads on one queue: its FILL, TX and COMPLETION are shared, each frame must come back to one of them, and each one's leave in order. */
 struct thread_end {
 	struct bench *bench;
 	struct frame_burst burst;
 	unsigned worker;
+	int cpu;
 	unsigned received, bad;
 	bool *stop;
 };
@@ -253,7 +330,13 @@ static void *worker_thread(void *argument)
 	struct lane_port *port = t->bench->ports[t->worker];
 	struct frame *pointers[FRAME_BURST];
 	uint8_t frame[RIG_FRAME_MAX];
+	cpu_set_t one;
 
+	/* As workers are: in copy mode a thread's frames leave on its CPU, and the peer queues by CPU. */
+	CPU_ZERO(&one);
+	CPU_SET((unsigned)t->cpu, &one);
+	if (sched_setaffinity(0, sizeof(one), &one))
+		t->bad++;
 	while (!__atomic_load_n(t->stop, __ATOMIC_ACQUIRE) || lane_pending(lane)) {
 		unsigned count = lane_receive(port, lane, &t->burst, FRAME_BURST);
 
@@ -275,6 +358,21 @@ static void *worker_thread(void *argument)
 	return NULL;
 }
 
+/* What the threads sent back and has come. Return: how many, in order for each of them. */
+static unsigned receive_echoes(struct bench *b, int timeout_ms, int64_t last[2])
+{
+	uint8_t frame[RIG_FRAME_MAX];
+	uint32_t length, sequence;
+	unsigned count = 0, worker;
+
+	for (; (length = rig_receive(&b->rig, frame, timeout_ms)); count++) {
+		assert_true(rig_check(frame, length, &worker, &sequence) && worker < 2);
+		assert_true(sequence > last[worker]);
+		last[worker] = sequence;
+	}
+	return count;
+}
+
 static void test_two_threads_on_one_queue(void **state)
 {
 	struct bench *b = bench_open(1, 2, 1500, false);
@@ -283,19 +381,25 @@ static void test_two_threads_on_one_queue(void **state)
 	pthread_t threads[2];
 	uint8_t frame[RIG_FRAME_MAX];
 	unsigned sent[2] = {0}, came = 0;
+	int64_t last[2] = {-1, -1};
+	struct cpulist cpus;
+	int cpu;
 	uint64_t accepted, lost, dropped, deadline = now_ns() + PATIENCE_MS * 1000000ull;
 	struct lane_kernel_drops drops;
 
+	assert_int_equal(cpulist_allowed(&cpus), 0);
+	cpu = cpulist_next(&cpus, 0);
 	for (unsigned w = 0; w < 2; w++) {
-		ends[w] = (struct thread_end){.bench = b, .worker = w, .stop = &stop};
+		ends[w] = (struct thread_end){.bench = b, .worker = w, .cpu = cpu, .stop = &stop};
+		if (cpulist_next(&cpus, (unsigned)cpu + 1) >= 0)
+			cpu = cpulist_next(&cpus, (unsigned)cpu + 1);
 		assert_int_equal(pthread_create(&threads[w], NULL, worker_thread, &ends[w]), 0);
 	}
 	for (unsigned i = 0; i < 20000; i++) {
 		rig_build(frame, 300, i % 2, i);
 		sent[i % 2] += rig_send(&b->rig, frame, 300);
 		if (i % 64 == 63)
-			while (rig_receive(&b->rig, frame, 0))
-				came++;
+			came += receive_echoes(b, 0, last);
 	}
 	do { /* until all that was sent has been received, or dropped by the kernel and counted: threads may not get a CPU for a while */
 		lane_device_kernel_drops(b->device, &drops);
@@ -314,8 +418,9 @@ static void test_two_threads_on_one_queue(void **state)
 	assert_int_equal(drops.rx_invalid + drops.tx_invalid, 0);
 	accepted = b->ports[0]->sent_frames + b->ports[1]->sent_frames;
 	lost = b->ports[0]->lost_in_kernel + b->ports[1]->lost_in_kernel;
-	while (rig_receive(&b->rig, frame, came + lost < accepted ? PATIENCE_MS : 100))
-		came++;
+	for (deadline = now_ns() + PATIENCE_MS * 1000000ull; came + lost < accepted && now_ns() < deadline;)
+		came += receive_echoes(b, 10, last);
+	came += receive_echoes(b, 100, last);
 	assert_int_equal(came + lost, accepted);
 	lane_settle(b->ports[0]);
 	lane_settle(b->ports[1]);
@@ -424,6 +529,8 @@ int main(void)
 		cmocka_unit_test(test_stuck_worker_starves_nobody),
 		cmocka_unit_test(test_send_flood),
 		cmocka_unit_test(test_flush_with_small_kernel_batches),
+		cmocka_unit_test(test_shared_queue_sends_by_own_flush),
+		cmocka_unit_test(test_shared_queue_while_tx_is_full),
 		cmocka_unit_test(test_two_threads_on_one_queue),
 		cmocka_unit_test(test_locked_fill),
 		cmocka_unit_test(test_many_workers_have_smaller_rings),

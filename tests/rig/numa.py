@@ -2,7 +2,8 @@
 """A host with NUMA nodes, as a virtual machine under QEMU's TCG, with vhostlane and raw guests inside.
 
 It is driven like a test guest (tests/guest/guest.py) and has, beside busybox: vhostlane with its libraries and BPF objects, bpftool,
-iproute2's ip and tc, xdp-loader and xdp-filter, `numbered` (numbered.c: guests with memory on a chosen node, and senders).
+iproute2's ip and tc, xdp-loader and xdp-filter, `numbered` (numbered.c: guests with memory on a chosen node, and senders), `confined`
+(confined.c: a program that sees nothing of the guests).
 Emulation knows no slow memory: assert placement here, never speed.
 
     node 0: CPUs 0-1, 512 MB     node 1: CPUs 2-3, 512 MB     node 2: no CPU, 128 MB, nearer to node 1
@@ -51,11 +52,11 @@ def check_traffic(output):
     return result
 
 
-def numbered():
-    """The frame mover, static, so that it runs in the machine and beside it."""
-    path = os.path.join(BUILD, f"numbered.{os.getpid()}")
+def tool(name, *sources):
+    """A program of this directory, static, so that it runs in the machine and beside it."""
+    path = os.path.join(BUILD, f"{name}.{os.getpid()}")
     os.makedirs(BUILD, exist_ok=True)
-    sources = [os.path.join(HERE, name) for name in ("numbered.c", "vhost_carrier.c", "packet_carrier.c")]
+    sources = [os.path.join(HERE, source) for source in sources]
     subprocess.run([os.environ.get("CC", "gcc"), "-static", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-D_GNU_SOURCE",
                     "-o", path, *sources], check=True)
     return path
@@ -98,9 +99,11 @@ class NumaMachine(Guest):
         self.rig = rig
         self.tap = Tap(rig) if nic else None
         super().__init__(name, rig.directory, self.tap.device() if nic else [], cpus=CPU_COUNT)
-        self.numbered = numbered()
+        self.numbered = tool("numbered", "numbered.c", "vhost_carrier.c", "packet_carrier.c")
         rig.undo(lambda: os.unlink(self.numbered))
-        self.initramfs = initramfs([(self.numbered, "/bin/numbered"), *files], programs)
+        confined = tool("confined", "confined.c")
+        rig.undo(lambda: os.unlink(confined))
+        self.initramfs = initramfs([(self.numbered, "/bin/numbered"), (confined, "/bin/confined"), *files], programs)
         rig.undo(lambda: os.unlink(self.initramfs))
         rig.undo(self.kill)
 

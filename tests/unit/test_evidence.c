@@ -415,6 +415,34 @@ static void wandering_threads_bind_nothing(void **state)
 	assert_history(&history, "", 0);
 }
 
+/* Within its node at once; to another node when it stays there. */
+static void kicks_from_two_nodes(void **state)
+{
+	struct evidence_kick kick = EVIDENCE_KICK_NONE;
+	unsigned i;
+
+	evidence_kick_add(&kick, &topology, -1);
+	assert_int_equal(kick.cpu, -1);
+	evidence_kick_add(&kick, &topology, 1);
+	assert_int_equal(kick.cpu, 1);
+	evidence_kick_add(&kick, &topology, 0);
+	assert_int_equal(kick.cpu, 0);
+	evidence_kick_add(&kick, &topology, -1); /* no kick since a move: no news */
+	assert_int_equal(kick.cpu, 0);
+	for (i = 0; i < 40; i++) { /* to and fro, now and then twice the same */
+		evidence_kick_add(&kick, &topology, i % 3 ? 2 : 1);
+		assert_int_equal(topology_cpu_node(&topology, kick.cpu), 0);
+	}
+	evidence_kick_add(&kick, &topology, 0);
+	for (i = 0; i < EVIDENCE_KICKS; i++) {
+		assert_int_equal(kick.cpu, 0);
+		evidence_kick_add(&kick, &topology, 2 + (int)i % 2);
+	}
+	assert_int_equal(topology_cpu_node(&topology, kick.cpu), 1);
+	evidence_kick_add(&kick, &topology, 7); /* node 1 as well */
+	assert_int_equal(kick.cpu, 7);
+}
+
 #define ON_A_TREE(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
 
 int main(void)
@@ -428,6 +456,7 @@ int main(void)
 		ON_A_TREE(majority_and_busiest),
 		ON_A_TREE(odd_files_and_many_threads),
 		cmocka_unit_test(wandering_threads_bind_nothing),
+		cmocka_unit_test(kicks_from_two_nodes),
 	};
 
 	return cmocka_run_group_tests(tests, invent_topology, NULL);

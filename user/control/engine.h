@@ -64,7 +64,7 @@ struct managed_pair {
 	uint32_t longest_wait_us; /* ever, for work behind others on its worker */
 	uint64_t moved_ns;	/* its last move, 0 = never */
 	int ring_node;		/* -1 = unknown */
-	int kick_cpu;
+	struct evidence_kick kick;
 };
 
 struct managed_port {

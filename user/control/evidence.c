@@ -281,3 +281,12 @@ void evidence_history_get(const struct evidence_history *history, struct evidenc
 			cpulist_add(&out->vcpus, (unsigned)cpu);
 	}
 }
+
+void evidence_kick_add(struct evidence_kick *kick, const struct topology *topology, int cpu)
+{
+	if (cpu < 0)
+		return;
+	if (kick->cpu >= 0 && topology_cpu_node(topology, cpu) != topology_cpu_node(topology, kick->cpu) && ++kick->other < EVIDENCE_KICKS)
+		return;
+	*kick = (struct evidence_kick){ .cpu = cpu };
+}

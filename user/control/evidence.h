@@ -15,6 +15,7 @@
 
 #define EVIDENCE_THREADS_MAX 512 /* threads of one peer that are looked at */
 #define EVIDENCE_SAMPLES 4
+#define EVIDENCE_KICKS 3 /* readings in a row that show kicks from another node before they count */
 
 struct evidence_peer {
 	pid_t pid;	      /* 0 = nothing known */
@@ -56,5 +57,16 @@ void evidence_history_add(struct evidence_history *history, const struct evidenc
 
 /* What the readings agree on. Empty history: pid 0, node -1. */
 void evidence_history_get(const struct evidence_history *history, struct evidence_peer *out);
+
+/* The CPU that kicks one queue pair: the initiator. Within its node it counts as read; another node only after a while, so that a guest
+ * which kicks from two nodes does not drag its pairs to and fro. */
+struct evidence_kick {
+	int cpu;	/* -1 = unknown */
+	unsigned other; /* readings in a row from another node than that of ->cpu */
+};
+#define EVIDENCE_KICK_NONE ((struct evidence_kick){ .cpu = -1 })
+
+/* @cpu: as kick_probe_cpu() tells it; -1 = no kick since the pair was moved or began: no news. */
+void evidence_kick_add(struct evidence_kick *kick, const struct topology *topology, int cpu);
 
 #endif

@@ -168,7 +168,7 @@ json_t *show_pair(const struct engine *engine, const struct managed_port *mp, un
 			 show_busy_poll(atomic_load(&managed->pair->busy_poll_us)), "reason", placement_reason_names[managed->reason], "generation",
 			 (json_int_t)managed->generation, "frames_to_guest", (json_int_t)load(&managed->pair->to_guest.counters.frames),
 			 "frames_from_guest", (json_int_t)load(&managed->pair->from_guest.counters.frames), "ring_node", managed->ring_node,
-			 "vcpu_node", peer.node, "vcpus", cpulist_format(&peer.vcpus, vcpus, sizeof(vcpus)), "kick_cpu", managed->kick_cpu,
+			 "vcpu_node", peer.node, "vcpus", cpulist_format(&peer.vcpus, vcpus, sizeof(vcpus)), "kick_cpu", managed->kick.cpu,
 			 "busy_percent", managed->load_permille / 10.0, "calls_sent",
 			 (json_int_t)(load(&managed->pair->to_guest.counters.calls_sent) + load(&managed->pair->from_guest.counters.calls_sent)),
 			 "calls_suppressed",

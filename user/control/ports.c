@@ -129,7 +129,7 @@ static int make_pairs(struct managed_port *mp)
 		ring_init(&pair->from_guest);
 		port->pairs[i] = pair;
 		mp->pairs[i] = (struct managed_pair){.pair = pair, .worker = -1, .worker_wanted = -1, .watched_by = -1, .watched_fd = -1,
-						   .ring_node = -1, .kick_cpu = -1};
+						   .ring_node = -1, .kick = EVIDENCE_KICK_NONE};
 	}
 	return 0;
 }

@@ -34,7 +34,7 @@ static void describe_pair(const struct engine *engine, const struct managed_port
 		.ring_node = managed->ring_node,
 		.vcpu_node = peer.node,
 		.vcpus = peer.vcpus,
-		.kick_cpu = managed->kick_cpu,
+		.kick_cpu = managed->kick.cpu,
 		.load_permille = managed->load_permille,
 		.standing_us = managed->standing_us,
 		.rest_ms = rest_ms > UINT32_MAX ? 0 : (uint32_t)rest_ms,

@@ -58,14 +58,20 @@ static void look_at_guest(struct engine *engine, struct managed_port *mp)
 	const pid_t pid = vhost_user_peer_pid(mp->session);
 	struct evidence_peer peer;
 
-	if (!pid || vhost_user_state_of(mp->session) != VHOST_USER_SERVING)
+	if (vhost_user_state_of(mp->session) != VHOST_USER_SERVING) {
+		for (unsigned i = 0; i < mp->config.queues; i++)
+			mp->pairs[i].kick = EVIDENCE_KICK_NONE;
 		return;
-	if (!evidence_peer_read(pid, &engine->topology, &peer))
+	}
+	/* A peer of another PID namespace shows no threads here; its rings and kicks tell all the same. */
+	if (!pid)
+		mp->history = (struct evidence_history){0};
+	else if (!evidence_peer_read(pid, &engine->topology, &peer))
 		evidence_history_add(&mp->history, &peer);
 	for (unsigned i = 0; i < mp->config.queues; i++) {
 		const struct ring *ring = &mp->pairs[i].pair->from_guest;
 
-		mp->pairs[i].kick_cpu = kick_probe_cpu(engine->kick_probe, mp->pairs[i].watched_fd);
+		evidence_kick_add(&mp->pairs[i].kick, &engine->topology, kick_probe_cpu(engine->kick_probe, mp->pairs[i].watched_fd));
 		mp->pairs[i].ring_node = ring->running ? evidence_ring_node(ring->desc) : -1;
 	}
 }

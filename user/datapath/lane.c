@@ -7,8 +7,9 @@
  * cache and what FILL lacks comes from there (lane_device.c says why there always is one). A FILL lock that is taken is not
  * waited for: frames wait in ->held until the next visit, or until ->held is full.
  * Out: a batch is copied into UMEM frames with no lock held, then put on TX and exchanged for completed frames under the
- * queue's lock; lane_flush() makes the kernel look, once per round. Only where workers share a TX ring in copy mode lane_send() does so
- * itself, under that lock: each worker's frames leave by its own kicks, in order.
+ * queue's lock; lane_flush() makes the kernel look, once per round. Where workers share a TX ring in copy mode, copied frames wait at
+ * their worker's end until its lane_flush() puts them on TX and kicks under one lock: copy mode sends on the CPU that kicks, so
+ * each worker's frames leave by its own kicks, in order, and still once per round.
  * No call here blocks: kicks are counted out, and what the kernel does not take stays on TX or is dropped and counted.
  */
 #include "datapath/lane.h"
@@ -308,34 +309,48 @@ static void copy_to_chunks(const struct lane_device *device, const struct frame 
 	*lengths = filled;
 }
 
-/* Puts frames of the batch on TX, from number *@frame and chunk *@chunk on, while whole ones fit. TX lock held. */
-static void batch_put(const struct lane_port *port, struct lane_queue *queue, const struct tx_batch *batch, uint32_t *frame, uint32_t *chunk)
+/* The last @put descriptors before @next are this worker's. TX lock held. */
+static void tx_advance(const struct lane_port *port, struct lane_queue *queue, uint32_t next, uint32_t put)
 {
 	const struct lane_device *device = port->device;
-	/* What is on COMPLETION counts too: then neither TX nor COMPLETION can overflow. */
-	uint32_t space = LANE_RING_SIZE - (uint32_t)(queue->tx_given - queue->tx_back);
-	uint32_t put = 0, next = queue->tx.next;
 
-	while (*frame < batch->frame_count && put + batch->chunks[*frame] <= space) {
-		for (uint32_t i = batch->chunks[*frame]; i; i--, put++, (*chunk)++) {
-			struct xdp_desc *desc = lane_ring_desc(&queue->tx, next++);
-
-			desc->addr = batch->addresses[*chunk] + LANE_TX_OFFSET;
-			desc->len = batch->lengths[*chunk];
-			desc->options = i > 1 ? XDP_PKT_CONTD : 0;
-			if (device->tx_owner)
-				device->tx_owner[batch->addresses[*chunk] / (device->chunk_mask + 1)] = (uint8_t)port->worker;
-		}
-		(*frame)++;
-	}
 	queue->tx_given += put;
 	device->lanes[port->tx_queue * device->setup.workers + port->worker].tx_given += put;
+	for (uint32_t i = next - put; device->tx_owner && i != next; i++)
+		device->tx_owner[lane_ring_desc(&queue->tx, i)->addr / (device->chunk_mask + 1)] = (uint8_t)port->worker;
 	__atomic_store_n(&queue->tx.next, next, __ATOMIC_RELEASE);
 	if (device->zero_copy || !device->tx_in_steps)
 		lane_ring_publish(&queue->tx);
 }
 
-/* Shows the kernel as many whole frames as one kick sends. TX lock held. */
+/* What is on COMPLETION counts too: then neither TX nor COMPLETION can overflow. TX lock held. */
+static uint32_t tx_space(const struct lane_queue *queue)
+{
+	return LANE_RING_SIZE - (uint32_t)(queue->tx_given - queue->tx_back);
+}
+
+/* Describes the next frame of the batch by entries from @at on, of a ring or of a stage. */
+static void describe_frame(struct xdp_desc *descs, uint32_t at, uint32_t mask, const struct tx_batch *batch, uint32_t *frame, uint32_t *chunk)
+{
+	for (uint32_t i = batch->chunks[(*frame)++]; i; i--, at++, (*chunk)++)
+		descs[at & mask] = (struct xdp_desc){
+			.addr = batch->addresses[*chunk] + LANE_TX_OFFSET,
+			.len = batch->lengths[*chunk],
+			.options = i > 1 ? XDP_PKT_CONTD : 0,
+		};
+}
+
+/* Puts frames of the batch on TX, from number *@frame and chunk *@chunk on, while whole ones fit. TX lock held. */
+static void batch_put(const struct lane_port *port, struct lane_queue *queue, const struct tx_batch *batch, uint32_t *frame, uint32_t *chunk)
+{
+	const uint32_t space = tx_space(queue), first = *chunk;
+
+	while (*frame < batch->frame_count && *chunk - first + batch->chunks[*frame] <= space)
+		describe_frame(queue->tx.entries, queue->tx.next + *chunk - first, queue->tx.mask, batch, frame, chunk);
+	tx_advance(port, queue, queue->tx.next + *chunk - first, *chunk - first);
+}
+
+/* Shows the kernel as many whole frames as one kick sends. TX lock held, or TX this worker's alone. */
 static void publish_step(struct lane_queue *queue)
 {
 	struct lane_ring *tx = &queue->tx;
@@ -349,7 +364,7 @@ static void publish_step(struct lane_queue *queue)
 		__atomic_store_n(tx->producer, to, __ATOMIC_RELEASE);
 }
 
-/* Copy mode: the kernel sends inside the call. TX lock held. Return: true if another kick is worth its while. */
+/* Copy mode: the kernel sends inside the call. Return: true if another kick is worth its while. */
 static bool kick_copy(struct lane_port *port, struct lane_queue *queue)
 {
 	uint32_t before = __atomic_load_n(queue->tx.consumer, __ATOMIC_ACQUIRE);
@@ -379,15 +394,68 @@ static bool kick_copy(struct lane_port *port, struct lane_queue *queue)
 	return port->tx_pending && (progress || __atomic_load_n(queue->tx.consumer, __ATOMIC_ACQUIRE) != before);
 }
 
-/*
- * Kicks under the lock. In copy mode frames go on their way on the CPU that kicks: were another worker's kick to take some of a
- * flow along, they would be overtaken where receivers queue by CPU (veth). The kernel lets one in at a time anyway.
- */
+/* Copy mode: everything that the kernel takes. TX lock held (the kernel lets one in at a time anyway), or TX this worker's alone. */
 static void flush_copy(struct lane_port *port, struct lane_queue *queue)
 {
 	port->tx_pending = lane_tx_left(&queue->tx) != 0;
 	for (unsigned kicks = 0; port->tx_pending && kicks < FLUSH_KICKS && kick_copy(port, queue); kicks++)
 		;
+}
+
+/*
+ * Shared TX ring in copy mode: puts what is staged on TX and sends it, under one lock. Were another worker's kick to take some of it
+ * along, frames of one flow would leave on two CPUs, and be overtaken where receivers queue by CPU (veth). That is left to a device which is
+ * busy or down: then frames stay on TX, or in the stage while TX is full.
+ */
+static void flush_stage(struct lane_port *port, struct lane_queue *queue)
+{
+	struct lane_stage *stage = port->stage;
+	uint32_t put;
+
+	burst_lock(&queue->tx_lock);
+	tx_reap(port, queue);
+	put = min_u32(stage->count, tx_space(queue));
+	while (put && (stage->descs[put - 1].options & XDP_PKT_CONTD))
+		put--;
+	for (uint32_t i = 0; i < put; i++)
+		*lane_ring_desc(&queue->tx, queue->tx.next + i) = stage->descs[i];
+	tx_advance(port, queue, queue->tx.next + put, put);
+	flush_copy(port, queue);
+	burst_unlock(&queue->tx_lock);
+
+	stage->count -= put;
+	memmove(stage->descs, stage->descs + put, stage->count * sizeof(stage->descs[0]));
+	/* Room comes with completions. A device that refuses kicks is not asked again before there is more to send. */
+	if (stage->count && !lane_tx_left(&queue->tx))
+		port->tx_pending = true;
+}
+
+/* To the stage, while whole frames fit. */
+static void batch_stage(struct lane_port *port, struct lane_queue *queue, const struct tx_batch *batch, uint32_t *frame, uint32_t *chunk)
+{
+	struct lane_stage *stage = port->stage;
+
+	if (stage->count + batch->chunk_count > LANE_STAGE_SIZE)
+		flush_stage(port, queue);
+	while (*frame < batch->frame_count && stage->count + batch->chunks[*frame] <= LANE_STAGE_SIZE) {
+		describe_frame(stage->descs, stage->count, UINT32_MAX, batch, frame, chunk);
+		stage->count += batch->chunks[*frame - 1];
+	}
+	port->tx_pending = true;
+}
+
+/* To TX. When it is full it gets one chance: more was sent in this round than a ring holds. */
+static void batch_give(struct lane_port *port, struct lane_queue *queue, const struct tx_batch *batch, uint32_t *frame, uint32_t *chunk)
+{
+	for (unsigned attempt = 0; attempt < 2 && *frame < batch->frame_count; attempt++) {
+		if (attempt)
+			lane_flush(port);
+		burst_lock(&queue->tx_lock);
+		tx_reap(port, queue);
+		batch_put(port, queue, batch, frame, chunk);
+		burst_unlock(&queue->tx_lock);
+		port->tx_pending = true;
+	}
 }
 
 static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, struct tx_batch *batch)
@@ -406,18 +474,10 @@ static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, str
 	for (uint32_t i = 0, at = 0; i < batch->frame_count; at += batch->chunks[i++])
 		copy_to_chunks(port->device, batch->frames[i], batch->addresses + at, batch->lengths + at);
 
-	/* A full TX gets one chance: more was sent in this round than a ring holds. */
-	for (unsigned attempt = 0; attempt < 2 && frame < batch->frame_count; attempt++) {
-		if (attempt)
-			lane_flush(port);
-		burst_lock(&queue->tx_lock);
-		tx_reap(port, queue);
-		batch_put(port, queue, batch, &frame, &chunk);
-		port->tx_pending = true;
-		if (port->device->tx_owner && !port->device->zero_copy)
-			flush_copy(port, queue);
-		burst_unlock(&queue->tx_lock);
-	}
+	if (port->stage)
+		batch_stage(port, queue, batch, &frame, &chunk);
+	else
+		batch_give(port, queue, batch, &frame, &chunk);
 	frame_cache_give(&port->cache, batch->addresses + chunk, batch->chunk_count - chunk);
 	lane_count(&port->dropped_ring_full, batch->frame_count - frame);
 	for (uint32_t i = 0; i < chunk; i++)
@@ -462,10 +522,11 @@ struct lane_tx_mark lane_tx_mark(struct lane_port *port)
 {
 	const struct lane *lane = lane_of(port->device, port->tx_queue, port->worker);
 	struct lane_queue *queue = &port->device->queues[port->tx_queue];
+	const uint32_t staged = lane_staged(port);
 	struct lane_tx_mark mark;
 
 	burst_lock(&queue->tx_lock);
-	mark = (struct lane_tx_mark){queue->tx_given, lane->tx_given};
+	mark = (struct lane_tx_mark){queue->tx_given + staged, lane->tx_given + staged};
 	burst_unlock(&queue->tx_lock);
 	return mark;
 }
@@ -480,7 +541,7 @@ bool lane_tx_passed(struct lane_port *port, const struct lane_tx_mark *mark, boo
 	burst_lock(&queue->tx_lock);
 	tx_reap(port, queue);
 	if (!completed)
-		passed = queue->tx_given - lane_tx_left(&queue->tx) >= mark->queue;
+		passed = lane->tx_given >= mark->own && queue->tx_given - lane_tx_left(&queue->tx) >= mark->queue;
 	else if (port->device->tx_owner)
 		passed = lane->tx_back >= mark->own;
 	else
@@ -499,9 +560,11 @@ void lane_flush(struct lane_port *port)
 		kick_zero_copy(port, queue);
 		return;
 	}
-	burst_lock(&queue->tx_lock);
-	flush_copy(port, queue); /* nothing if another worker's kick took it along */
-	burst_unlock(&queue->tx_lock);
+	if (port->stage) {
+		flush_stage(port, queue);
+		return;
+	}
+	flush_copy(port, queue); /* the ring is this worker's alone */
 }
 
 void lane_settle(struct lane_port *port)

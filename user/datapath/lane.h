@@ -46,6 +46,7 @@ struct lane_counters {	/* one writer: the lane's worker */
 
 struct lane_device;
 struct lane; /* one socket */
+struct lane_stage;
 
 /* Makes the pool, opens queues x workers sockets. Mode auto: zero-copy if the driver binds it, else copy. Return: NULL
  * with *error (names device, queue, count of queues bound, remedy). */
@@ -79,6 +80,7 @@ struct lane_port {
 	uint64_t taken[LANE_BURST_CHUNKS]; /* UMEM frames of the burst that lane_receive() handed out */
 	uint64_t held[LANE_BURST_CHUNKS];  /* consumed RX frames whose queue's FILL was locked by another worker */
 	uint32_t taken_count, held_count;
+	struct lane_stage *stage;	   /* frames copied for lane_flush() to send; NULL where TX is this worker's alone, or zero-copy */
 	uint64_t kicks, kicks_refused;	   /* refused: the device is down or gone (ENETDOWN, ENXIO); what is on TX stays there */
 	uint64_t lost_in_kernel;	   /* copy mode: frames that the kernel took off TX and the device then refused (EBUSY) */
 	uint64_t sent_frames, sent_bytes;
@@ -117,7 +119,7 @@ bool lane_tx_passed(struct lane_port *port, const struct lane_tx_mark *mark, boo
 /* Without taking them; cheap. */
 bool lane_pending(const struct lane *lane);
 
-/* Copies frames (padded to FRAME_LENGTH_PADDED) into UMEM frames and puts them on TX. Return: how many; the rest is counted as dropped
+/* Copies frames (padded to FRAME_LENGTH_PADDED) into UMEM frames and puts them on TX, or holds them for lane_flush(). Return: how many; the rest is counted as dropped
  * by reason. Reaps COMPLETION itself. Never blocks. */
 unsigned lane_send(struct lane_port *port, struct frame *const *frames, unsigned count);
 

@@ -9,7 +9,7 @@
  *   TX, driver, COMPLETION of each queue LANE_RING_SIZE together: lane_send() keeps given - back within it
  *   driver's receive ring of each queue  LANE_RING_SIZE (zero-copy only)
  *   RX of each lane                      rx_size(workers)
- *   each worker                          FRAME_CACHE_SIZE + taken + held + one batch being sent
+ *   each worker                          FRAME_CACHE_SIZE + taken + held + one batch being sent + its stage
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 #include "datapath/lane_internal.h"
 #include "vhostlane/bpf_abi.h"
 
-#define WORKER_FRAMES (FRAME_CACHE_SIZE + 2 * LANE_BURST_CHUNKS + LANE_TX_BATCH)
+#define WORKER_FRAMES (FRAME_CACHE_SIZE + 2 * LANE_BURST_CHUNKS + LANE_TX_BATCH + LANE_STAGE_SIZE)
 #define ETHERNET_WITH_TAG 18
 #define RX_SHARE (4 * LANE_RING_SIZE) /* RX descriptors of all lanes of one queue together, while each may have LANE_RX_SIZE_MIN */
 
@@ -241,6 +241,14 @@ struct lane_port *lane_port_create(struct lane_device *device, unsigned worker, 
 	port->device = device;
 	port->worker = worker;
 	port->tx_queue = worker % device->setup.queues;
+	if (device->tx_owner && !device->zero_copy) {
+		port->stage = zalloc_aligned(sizeof(*port->stage));
+		if (!port->stage) {
+			error_set(error, -ENOMEM, "%s: no memory for worker %u's end; free memory", device->setup.ifname, worker);
+			free(port);
+			return NULL;
+		}
+	}
 	frame_cache_init(&port->cache, device->pool);
 	return port;
 }
@@ -251,6 +259,9 @@ void lane_port_destroy(struct lane_port *port)
 		return;
 	frame_cache_give(&port->cache, port->taken, port->taken_count);
 	frame_cache_give(&port->cache, port->held, port->held_count);
+	for (uint32_t i = 0; i < lane_staged(port); i++)
+		frame_cache_give(&port->cache, &(uint64_t){port->stage->descs[i].addr & ~(uint64_t)port->device->chunk_mask}, 1);
+	free(port->stage);
 	frame_cache_flush(&port->cache);
 	free(port);
 }
@@ -281,6 +292,8 @@ void lane_device_census(struct lane_device *device, struct lane_port *const *por
 		in_kernel -= (int64_t)device->lanes[i].chunks_taken;
 	}
 	census->kernel = in_kernel - census->fill - census->rx - census->tx - census->completion;
+	for (unsigned i = 0; i < setup->workers; i++)
+		census->tx += lane_staged(ports[i]);
 }
 
 void lane_device_kernel_drops(struct lane_device *device, struct lane_kernel_drops *drops)

@@ -27,6 +27,7 @@
 #define LANE_TX_OFFSET 64     /* a sent piece starts here in its chunk: room for transmit metadata, aligned to a cache line */
 #define LANE_TX_CHUNKS_MAX 16 /* pieces of one sent frame; the kernel takes MAX_SKB_FRAGS = 17 */
 #define LANE_TX_BATCH 256     /* pieces put on TX under one lock */
+#define LANE_STAGE_SIZE LANE_TX_BATCH
 
 _Static_assert(LANE_XDP_HEADROOM >= FRAME_HEADROOM, "a received head has its headroom in the chunk");
 _Static_assert((LANE_RING_SIZE & (LANE_RING_SIZE - 1)) == 0, "the kernel wants powers of two");
@@ -64,6 +65,13 @@ struct lane_queue {
 	struct lane_ring tx, completion;
 	uint64_t tx_given, tx_back; /* frames put on TX and taken off COMPLETION, ever */
 } CACHE_ALIGNED;
+
+/* Pieces that wait at a worker's end for its flush, where workers share a TX ring in copy mode. Its worker's; no lock. */
+struct lane_stage {
+	uint32_t count;
+	struct xdp_desc descs[LANE_STAGE_SIZE];
+};
+_Static_assert(LANE_STAGE_SIZE >= LANE_TX_BATCH, "any batch fits an empty stage whole");
 
 struct lane_device {
 	struct lane_device_setup setup;
@@ -138,6 +146,11 @@ static inline struct lane *lane_tx_owner(const struct lane_device *device, const
 	const uint8_t worker = device->tx_owner[address / (device->chunk_mask + 1)];
 
 	return &device->lanes[(uint32_t)(queue - device->queues) * device->setup.workers + worker];
+}
+
+static inline uint32_t lane_staged(const struct lane_port *port)
+{
+	return port->stage ? port->stage->count : 0;
 }
 
 static inline bool lane_ring_wants_wakeup(const struct lane_ring *ring)
