@@ -112,8 +112,9 @@ list-tests:
 .PHONY: check check-kernels demo bench bench-seeds
 check:
 	scripts/check.sh
+# KERNELS: which, see the script.
 check-kernels: all
-	scripts/check-kernels.sh
+	scripts/check-kernels.sh $(KERNELS)
 demo:
 	scripts/demo.sh
 bench: all

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
 # `make check-kernels`: BPF, AF_XDP and rig tests inside virtual machines on several kernels. Not part of `make check`: it fetches
-# 130 MB of packages the first time, and takes some minutes for each kernel. Nothing is installed (scripts/fetch-kernels.sh).
+# 130 MB of packages the first time, and takes ten minutes or so for each kernel. Nothing is installed (scripts/fetch-kernels.sh).
 #   check-kernels.sh                     the distribution's kernel, 6.12, 6.18 and the newest that there is
 #   check-kernels.sh KERNEL ...          only these: `own` (newest in /boot), SUITE, SUITE:VERSION-PREFIX, or a vmlinuz's path
 # VHOSTLANE_TEST_QEMU: `system` (default) or a suite, such as bookworm-backports, whose QEMU is fetched.

@@ -33,7 +33,12 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.when == "teardown" or not report.failed:
         return
-    for value in item.funcargs.values():
+    for name, value in item.funcargs.items():
+        if callable(getattr(value, "state", None)):
+            try:
+                report.sections.append((f"state of {name}", value.state()))
+            except Exception as error:  # pylint: disable=broad-except
+                report.sections.append((f"state of {name}", f"not to be had: {error}"))
         owner = value if isinstance(value, Rig) else getattr(value, "rig", None)
         for daemon in getattr(owner, "daemons", []):
             if os.path.exists(daemon.log_path):

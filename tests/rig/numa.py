@@ -7,6 +7,7 @@ iproute2's ip and tc, xdp-loader and xdp-filter, `numbered` (numbered.c: guests 
 Emulation knows no slow memory: assert placement here, never speed.
 
     node 0: CPUs 0-1, 512 MB     node 1: CPUs 2-3, 512 MB     node 2: no CPU, 128 MB, nearer to node 1
+    two more CPUs can be plugged into node 1, as CPUs 4 and 5
     a virtio-net NIC of four queues on node 1, behind it a tap in a network namespace of this machine
 
 Other kernels and QEMUs (scripts/check-kernels.sh):
@@ -17,6 +18,7 @@ import glob
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -38,6 +40,7 @@ CPUS_OF_NODE = {0: "0-1", 1: "2-3", 2: ""}
 MEGABYTES_OF_NODE = {0: 512, 1: 512, 2: 128}
 DISTANCES = {(0, 1): 21, (0, 2): 31, (1, 2): 15}
 CPU_COUNT = 4
+SPARE_CPU, SPARE_NODE = CPU_COUNT, 1
 NIC_NODE, NIC_QUEUES, NIC_MAC = 1, 4, "52:54:00:6e:00:01"
 
 # Only ends a hang: the machine may be slow, and others may use it.
@@ -116,7 +119,7 @@ class NumaMachine(Guest):
 
     def command(self):
         numa = []
-        for node, cpus in CPUS_OF_NODE.items():
+        for node, cpus in {**CPUS_OF_NODE, SPARE_NODE: f"2-{SPARE_CPU + 1}"}.items():
             numa += ["-object", f"memory-backend-ram,id=m{node},size={MEGABYTES_OF_NODE[node]}M",
                      "-numa", f"node,nodeid={node},memdev=m{node}" + (f",cpus={cpus}" if cpus else "")]
         for (a, b), distance in DISTANCES.items():
@@ -124,10 +127,10 @@ class NumaMachine(Guest):
         enter = self.tap.namespace.wrap([]) if self.tap else []
         # QEMU 7.2 lacks a half of cmpxchg16b that kernels from 6.12 on try out at boot.
         return (enter + self.qemu() + ["-name", self.name, "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,-cx16",
-                "-smp", f"{CPU_COUNT},sockets=2,cores={CPU_COUNT // 2},threads=1", "-m", str(sum(MEGABYTES_OF_NODE.values()))] + numa +
+                "-smp", f"{CPU_COUNT},maxcpus={CPU_COUNT + 2},sockets=3,cores=2,threads=1", "-m", str(sum(MEGABYTES_OF_NODE.values()))] + numa +
                 ["-kernel", kernel(), "-initrd", self.initramfs, "-append", "console=ttyS0 panic=-1 quiet tsc=reliable mitigations=off",
                  "-display", "none", "-no-reboot", "-nodefaults", "-no-user-config",
-                 "-serial", f"file:{self.path('console')}",
+                 "-serial", f"file:{self.path('console')}", "-qmp", f"unix:{self.path('qmp')},server=on,wait=off",
                  "-chardev", f"socket,id=agent,path={self.path('agent')},server=on,wait=off", "-serial", "chardev:agent"] +
                 self.devices)
 
@@ -160,6 +163,33 @@ class NumaMachine(Guest):
 
     def set_cpu(self, cpu, online):
         self.run(f"echo {1 if online else 0} > /sys/devices/system/cpu/cpu{cpu}/online")
+
+    def qmp(self, command, **arguments):
+        """A command of QEMU's machine protocol; what it returns."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as monitor:
+            monitor.settimeout(TIMEOUT)
+            monitor.connect(self.path("qmp"))
+            with monitor.makefile("rw") as lines:
+                for execute, given in (("qmp_capabilities", {}), (command, arguments)):
+                    print(json.dumps({"execute": execute, "arguments": given}), file=lines, flush=True)
+                    answer = {}
+                    while "return" not in answer:  # greeting and events pass by
+                        answer = json.loads(lines.readline())
+                        if "error" in answer:
+                            raise GuestError(f"{command}: {answer['error']['desc']}")
+                return answer["return"]
+
+    def plug_cpu(self):
+        """The spare CPU comes into the machine, and online."""
+        self.qmp("device_add", driver="max-x86_64-cpu", id="spare", **{"socket-id": 2, "core-id": 0, "thread-id": 0})
+        self.wait_until(lambda: not self.call(f"test -e /sys/devices/system/cpu/cpu{SPARE_CPU}")[0], "the CPU in the machine")
+        self.set_cpu(SPARE_CPU, True)
+
+    def pull_cpu(self):
+        """It is taken out as it is, in use."""
+        self.qmp("device_del", id="spare")
+        self.wait_until(lambda: not any(cpu.get("qom-path", "").endswith("/spare") for cpu in self.qmp("query-hotpluggable-cpus")),
+                        "the CPU out of the machine")
 
     def veth(self, uplink="up0", wire="wire0", queues=2):
         """Two queues for four workers, so that workers of both nodes meet at the same rings."""

@@ -43,6 +43,13 @@ class Host:
         to = " ".join(f"--to {mac_of(port)}" for port in ports)
         return self.process(f"numbered send {carrier} {to} {options}")
 
+    def state(self):
+        """For the report of a test that failed."""
+        if not self.daemon:
+            return "no daemon"
+        pairs = self.machine.call(f"vhostlane queue list --control {self.daemon.control} 2>&1")[1] if self.daemon.alive() else "not running\n"
+        return pairs + self.daemon.log()[-8000:]
+
     def close(self):
         for cpu in range(1, self.machine.cpus):
             self.machine.set_cpu(cpu, True)
@@ -84,23 +91,20 @@ class Outside:
         self.process.wait()
 
 
-def lend(machine, request):
+def lend(machine):
     host = Host(machine)
     yield host
-    log = host.daemon.log() if host.daemon else ""
-    if log and hasattr(request.node, "add_report_section"):  # a test's, not a module's
-        request.node.add_report_section("call", "vhostlane in the machine", log[-8000:])
     host.close()
 
 
 @pytest.fixture
-def host(machine, request):
-    yield from lend(machine, request)
+def host(machine):
+    yield from lend(machine)
 
 
 @pytest.fixture(scope="module")
-def module_host(machine, request):
-    yield from lend(machine, request)
+def module_host(machine):
+    yield from lend(machine)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ def served(machine, module_host, veth):
     sender = host.sender("--packet wire0", [0, 1])
     machine.wait_until(lambda: all(pair["frames_to_guest"] for pair in daemon.pairs().values()), "frames on all pairs")
     yield daemon
-    # No loss. Order is not demanded here: the kernel itself moves what stood on a CPU that goes (its backlog, its senders) to another.
+    # No loss. Order is not demanded here: a thread whose CPU goes is carried on by another one in the middle of what it sends, and what it sent before
+    # waits in the backlog of the old one, which the kernel hands over later.
     result = json.loads(sender.end(status=None))
     print(result)
     assert result["lost"] == 0 and result["returned"] > 1000, result

@@ -9,12 +9,14 @@
 
 #include "common/log.h"
 #include "control/publisher_private.h"
+#include "control/softnet.h"
 #include "control/workforce.h"
 
 #define STEERING_SETTLE_US 1000 /* where not every CPU can be visited */
 #define DRAIN_WAIT_US 100
 #define DRAIN_WAITS_MAX 500
 #define SENT_WAITS_MAX 2000 /* only the moved guest's sending waits for it */
+#define BACKLOG_WAITS_MAX 500 /* likewise */
 
 struct placed {
 	struct managed_port *mp;
@@ -208,6 +210,30 @@ static void wait_for(struct engine *engine, const bool *sources, bool (*passed)(
 		}
 }
 
+/*
+ * What a device of software has sent may still wait on the sender's CPU while that has no time for it, and would be overtaken by what the new owner
+ * sends on its own. On a CPU that is flooded meanwhile the end of it does not show: not waited for much longer.
+ */
+static void settle_backlogs(struct engine *engine, const bool *sources)
+{
+	struct cpulist cpus = {0};
+
+	for (unsigned w = 0; w < engine->worker_count; w++) {
+		const int cpu = worker_cpu(engine->workers[w]);
+
+		if (sources[w] && cpu >= 0)
+			cpulist_add(&cpus, (unsigned)cpu);
+		else if (sources[w])
+			cpus = engine->cpus; /* not pinned: it may have run on any of them */
+	}
+	for (unsigned waits = 0; waits < BACKLOG_WAITS_MAX; waits++) {
+		softnet_remove_idle(&cpus);
+		if (!cpulist_count(&cpus))
+			break;
+		usleep(DRAIN_WAIT_US);
+	}
+}
+
 /* Moves of which no worker is both source and target, so that a held worker never has to drain. */
 static void carry_out(struct engine *engine, struct move *moves, unsigned count)
 {
@@ -243,8 +269,10 @@ static void carry_out(struct engine *engine, struct move *moves, unsigned count)
 		if (targets[w])
 			worker_hold_lanes(engine->workers[w], false);
 	/* Meanwhile the guest's frames wait in its ring, where nothing is lost. */
-	if (steered)
+	if (steered) {
 		wait_for(engine, sources, worker_sent, SENT_WAITS_MAX, "what it sent did not leave");
+		settle_backlogs(engine, sources);
+	}
 	for (unsigned i = 0; i < count; i++)
 		moves[i].mp->withdrawn[(2 * moves[i].index + 1) / 64] &= ~(1ull << ((2 * moves[i].index + 1) % 64));
 	look_at_rings(engine);
