@@ -35,7 +35,7 @@ static inline void add_cpu(struct world *w, int node, int core)
 
 static inline void add_worker(struct world *w, int cpu)
 {
-	w->workers[w->in.worker_count++] = (struct placement_worker){ cpu, w->topology.cpus[cpu].node, true, 0 };
+	w->workers[w->in.worker_count++] = (struct placement_worker){ .cpu = cpu, .node = w->topology.cpus[cpu].node, .usable = true };
 }
 
 /* @cpus[node] CPUs on each of @nodes nodes, @threads of them a core; one worker a CPU. Nodes lie in a row: 10, 20, 30, ... apart. */

@@ -525,6 +525,69 @@ static void gathers_what_trickles(void **state)
 	assert_int_equal(compute(w), 2);
 }
 
+/* ------------------------------------------------------------------ workers that do not come to run */
+
+static void rescues_from_a_stalled_worker(void **state)
+{
+	enum placement_policy policy;
+
+	for (policy = 0; policy < PLACEMENT_POLICY_COUNT; policy++) {
+		struct world *w = MACHINE(1, 2, 2);
+		unsigned i;
+
+		w->in.policy = policy;
+		w->in.moves_max = 0; /* not for pay: its queues stand */
+		w->in.workers_per_port = 1;
+		for (i = 0; i < 4; i++)
+			add_settled(w, i, (int)i, 100)->ring_node = (int)i / 2;
+		measure(w);
+		assert_int_equal(compute(w), 0);
+		w->workers[0].stalled = true;
+		w->workers[0].busy_permille = 0; /* it looks idle: nobody must be sent there */
+		assert_int_equal(compute(w), 1);
+		assert_int_not_equal(w->choices[0].worker, 0);
+		assert_int_equal(w->choices[0].reason, PLACEMENT_REASON_RESCUED);
+		if (policy == PLACEMENT_PER_CPU)
+			assert_int_equal(w->choices[0].worker, 1); /* its own node's other one */
+		assert_settled(w);
+		add_pair(w, 4, 0)->ring_node = 0;
+		compute(w);
+		assert_int_not_equal(w->choices[4].worker, 0);
+
+		/* The operator's order holds a pair even there. */
+		w->pairs[1].worker_wanted = 0;
+		compute(w);
+		assert_choice(w, 1, 0, PLACEMENT_REASON_PINNED);
+		w->pairs[1].worker_wanted = -1;
+
+		/* All of them: then none is better than another, and nothing is moved to and fro. */
+		apply(w);
+		for (i = 0; i < 4; i++)
+			w->workers[i].stalled = true;
+		compute(w);
+		for (i = 0; i < 5; i++)
+			assert_int_equal(w->choices[i].worker, policy == PLACEMENT_PER_CPU ? w->pairs[i].worker_now : (int)i % 4);
+		assert_settled(w);
+	}
+}
+
+static void rescued_beyond_the_node(void **state)
+{
+	struct world *w = MACHINE(1, 1, 1);
+
+	add_settled(w, 0, 0, 100)->ring_node = 0;
+	measure(w);
+	w->workers[0].stalled = true;
+	assert_int_equal(compute(w), 1);
+	assert_choice(w, 0, 1, PLACEMENT_REASON_RESCUED);
+	assert_settled(w);
+	w->workers[0].stalled = false; /* it runs again: home */
+	w->workers[1].busy_permille = 100;
+	assert_int_equal(compute(w), 1);
+	assert_choice(w, 0, 0, PLACEMENT_REASON_RING_NODE);
+	assert_settled(w);
+}
+
 /* ------------------------------------------------------------------ fixed maps */
 
 static void per_port_map(void **state)
@@ -640,6 +703,8 @@ int main(void)
 		cmocka_unit_test(relieves_standing),
 		cmocka_unit_test(flees_a_full_node_and_stays_away),
 		cmocka_unit_test(gathers_what_trickles),
+		cmocka_unit_test(rescues_from_a_stalled_worker),
+		cmocka_unit_test(rescued_beyond_the_node),
 		cmocka_unit_test(per_port_map),
 		cmocka_unit_test(multi_worker_map),
 		cmocka_unit_test(policy_switch_and_back),

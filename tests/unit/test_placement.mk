@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-2-Clause
-$(eval $(call unit_test,test_placement,control/placement))
+$(eval $(call unit_test,test_placement,control/placement control/placement_survey control/placement_pay control/placement_fixed))

@@ -6,7 +6,9 @@
  * Theory of operation. The operator's order (`worker_wanted`, `node_wanted`) binds every policy. Then:
  *
  * per-port, multi-worker   A fixed map: pair i of port k belongs to slot (k x N + i mod N) mod workers, N = 1 for per-port. A slot whose
- *	worker is unusable is stood in for by a usable one, turn by turn, so that no other port moves when a CPU goes or comes back.
+ *	worker is unusable is stood in for by a usable one, turn by turn, which then stays: no other port moves when a CPU goes or comes back.
+ *
+ * A stalled worker is as good as none, as long as there is another: its pairs are rescued. An order holds a pair even there.
  *
  * per-cpu   Both directions of a pair move as one. In this order, as placement.c reads:
  *   keep	Every pair stays where it is, but for an unusable worker and an operator's order.
@@ -56,7 +58,8 @@ extern const char *const placement_policy_names[PLACEMENT_POLICY_COUNT]; /* "per
 	X(BALANCE, "moved to a less loaded CPU")                              \
 	X(STANDING, "stood too long on a busy worker")                        \
 	X(CONSOLIDATE, "idle: gathered on fewer workers")                     \
-	X(LEFT_VCPU, "left a CPU of the guest's vCPUs")
+	X(LEFT_VCPU, "left a CPU of the guest's vCPUs")			      \
+	X(RESCUED, "its worker does not get its CPU")
 
 enum placement_reason {
 #define PLACEMENT_REASON_ENUM(name, text) PLACEMENT_REASON_##name,
@@ -70,6 +73,7 @@ struct placement_worker {
 	int cpu;    /* -1 = not pinned */
 	int node;   /* -1 = unknown */
 	bool usable;/* its CPU is online and allowed */
+	bool stalled; /* and yet its thread does not come to run: others hold the CPU */
 	/* Share of time it had work, 0..1000, all pairs together. */
 	uint32_t busy_permille;
 };
