@@ -7,8 +7,9 @@ import struct
 import time
 
 import pytest
-from scapy.all import ARP, ICMP, IP, UDP, Dot1Q, Ether, Raw  # pylint: disable=no-name-in-module
+from scapy.all import ARP, ICMP, IP, Dot1Q, Ether, Raw  # pylint: disable=no-name-in-module
 
+from flows import TwoWay
 from packet_socket import PacketSocket
 from rig import BPFFS, RigError, sh, subnet, wait_for
 from virtio_driver import BROADCAST, NetGuest, ethernet, mac, number_of
@@ -22,13 +23,13 @@ STRANGER = mac(0x7777)
 class Lan:
     """An uplink with its host address, a raw socket on the wire and on the host's side, and scripted guests of known MACs."""
 
-    def __init__(self, rig, guests=2, pairs=1, size=1024, learn=False, vlan=None, **options):
+    def __init__(self, rig, guests=2, pairs=1, size=1024, learn=False, vlan=None, arguments=(), **options):
         self.rig, self.net = rig, subnet()
         self.wire_ip, self.host_ip = f"{self.net}.2", f"{self.net}.1"
         self.link = rig.wire(host_address=f"{self.host_ip}/24", wire_address=f"{self.wire_ip}/24", **options)
         self.names = [f"vm{number}" for number in range(1, guests + 1)]
         self.macs = [mac(number) for number in range(1, guests + 1)]
-        arguments = ["--uplink", self.link.uplink]
+        arguments = [*arguments, "--uplink", self.link.uplink]
         for name, address in zip(self.names, self.macs):
             text = ":".join(f"{byte:02x}" for byte in address)
             arguments += ["--port", f"{name}={rig.path(name)}.sock,queues={pairs}" + ("" if learn else f",mac={text}") +
@@ -243,19 +244,6 @@ def test_access_vlan_isolates(rig):
     lan.done()
 
 
-def flow_frame(destination, source, flow, number):
-    """UDP of one of several flows; the payload numbers it within its flow."""
-    colon = [":".join(f"{byte:02x}" for byte in address) for address in (destination, source)]
-    packet = Ether(dst=colon[0], src=colon[1]) / IP(src="192.0.2.1", dst="192.0.2.2") / UDP(sport=1000 + flow, dport=2000 + flow, chksum=0)
-    return bytes(packet / Raw(struct.pack(">4sIQ", b"FLOW", flow, number) + bytes(100)))
-
-
-def flow_of(frame):
-    """(flow, number) or None."""
-    at = frame.find(b"FLOW", 14, 80)
-    return struct.unpack_from(">IQ", frame, at + 4) if at >= 0 else None
-
-
 def order_to(lan, pair, cpu):
     """The operator's edit of queue_affinity, with bpftool alone."""
     entry = next(e for e in lan.daemon.json("queue", "list") if e["port"] == "vm1" and e["pair"] == pair)
@@ -303,75 +291,25 @@ def test_impossible_order_is_put_back(rig):
 
 
 def test_moves_by_bpftool_lose_and_reorder_nothing(rig):
-    """Both directions, eight flows over two queue pairs, while the operator moves both pairs to and fro.
-
-    At most `window` frames are under way, fewer than any ring holds: whatever is lost was lost by the move.
-    """
-    window, flows, wanted_moves = 256, 8, 12
+    """Both directions, eight flows over two queue pairs, while the operator moves both pairs to and fro."""
+    wanted_moves = 12
     lan = Lan(rig, guests=1, pairs=2)
-    guest, cpus = lan.guests[0], cpus_of(lan)
+    cpus = cpus_of(lan)
     if len(cpus) < 2:
         pytest.skip(f"one worker on CPU {cpus}: there is nowhere to move to")
-    to_guest = [flow_frame(lan.macs[0], lan.wire_mac, flow, 0) for flow in range(flows)]
-    from_guest = [flow_frame(lan.wire_mac, lan.macs[0], flow, 0) for flow in range(flows)]
-
-    def numbered(frame, number):
-        at = frame.find(b"FLOW") + 8
-        return frame[:at] + struct.pack(">Q", number) + frame[at + 8:]
-
-    # As a real guest does, it answers a flow on the pair on which the flow came: steering has no reason to change.
-    pair_of = {}
-    for flow in range(flows):
-        lan.wire.send(numbered(to_guest[flow], 0))
-        while flow not in pair_of:
-            for pair in range(2):
-                frame = guest.receive(pair)
-                if frame and flow_of(frame):
-                    pair_of[flow] = pair
-
-    sent = {"to_guest": 0, "from_guest": 0}
-    heard = {"to_guest": [0] * flows, "from_guest": [0] * flows}
-
-    def take(direction, frame):
-        found = flow_of(frame)
-        if found:
-            flow, number = found
-            assert number == heard[direction][flow], f"{direction}, flow {flow}: {number} came instead of {heard[direction][flow]}"
-            heard[direction][flow] += 1
-
-    moves, order, last_progress, turn = 0, None, time.monotonic(), 0
+    moves, order = 0, None
     rng = random.Random(1)
-    while moves < wanted_moves or any(sum(heard[direction]) < sent[direction] for direction in sent):
-        for _ in range(32):
-            for direction in sent:
-                n = sent[direction]
-                if moves < wanted_moves and n - sum(heard[direction]) < window:
-                    flow, number = n % flows, n // flows
-                    if direction == "to_guest":
-                        lan.wire.send(numbered(to_guest[flow], number))
-                    else:
-                        guest.send(numbered(from_guest[flow], number), pair=pair_of[flow])
-                    sent[direction] = n + 1
-        before = sum(heard["to_guest"]) + sum(heard["from_guest"])
-        for pair in range(2):
-            while (frame := guest.receive(pair)) is not None:
-                take("to_guest", frame)
-        while (frame := lan.wire.receive(0)) is not None:
-            take("from_guest", frame)
-        if sum(heard["to_guest"]) + sum(heard["from_guest"]) > before:
-            last_progress = time.monotonic()
-        elif time.monotonic() - last_progress > 60:
-            raise RigError(f"lost: sent {sent}, received {heard}; drops {lan.drops()}")
-        turn += 1
-        if turn % 16 == 0 and moves < wanted_moves:
-            if order and placed(lan, order[0]) == order[1]:
-                moves, order = moves + 1, None
-            if not order:
-                pair = rng.randrange(2)
-                order = pair, cpus[(cpus.index(placed(lan, pair)) + 1) % len(cpus)]
-                order_to(lan, *order)
-    for direction in sent:
-        assert sum(heard[direction]) == sent[direction] > 1000
+
+    def move():
+        nonlocal moves, order
+        if order and placed(lan, order[0]) == order[1]:
+            moves, order = moves + 1, None
+        if not order:
+            pair = rng.randrange(2)
+            order = pair, cpus[(cpus.index(placed(lan, pair)) + 1) % len(cpus)]
+            order_to(lan, *order)
+        return moves < wanted_moves
+    TwoWay(lan).run_while(move)
     # The last order too is carried out, and map and daemon agree.
     for pair in range(2):
         goal = cpus[0]

@@ -33,7 +33,7 @@ from rig import BINARY, ROOT, Namespace, RigError, unique  # noqa: E402 pylint: 
 MAKE_INITRAMFS = os.path.join(HERE, "..", "guest", "make-initramfs.sh")
 # What a host of the distribution loads by itself when it is needed.
 MODULES = "veth tun sch_ingress cls_bpf"
-PROGRAMS = ("bpftool", "ip", "tc", "ethtool", "xdp-loader", "xdp-filter", "taskset")
+PROGRAMS = ("bpftool", "ip", "tc", "ethtool", "xdp-loader", "xdp-filter", "taskset", "chrt")
 LIBXDP_OBJECTS = "/usr/lib/x86_64-linux-gnu/bpf"
 
 CPUS_OF_NODE = {0: "0-1", 1: "2-3", 2: ""}

@@ -608,7 +608,7 @@ static void per_port_map(void **state)
 	assert_int_equal(moved, 16);
 	for (i = 0; i < 64; i++)
 		if (i / 4 % 4 != 2)
-			assert_choice(w, i, (int)(i / 4) % 4, PLACEMENT_REASON_STAYS);
+			assert_choice(w, i, (int)(i / 4) % 4, PLACEMENT_REASON_PORT_THREAD);
 		else
 			assert_int_equal(w->choices[i].reason, PLACEMENT_REASON_CPU_GONE);
 	for (i = 0; i < 64; i += 4) /* all pairs of a port on one */
@@ -679,6 +679,36 @@ static void policy_switch_and_back(void **state)
 	apply(w);
 	w->in.policy = PLACEMENT_PER_CPU;
 	assert_int_equal(compute(w), 0);
+
+	/* Idle pairs of one port: nothing but the new policy itself would spread them. */
+	w = MACHINE(1, 2, 2);
+	for (i = 0; i < 4; i++) {
+		add_settled(w, 0, 0, 0)->index = (uint16_t)i;
+		w->pairs[i].ring_node = 1;
+	}
+	w->pairs[3].worker_wanted = 0;
+	add_settled(w, 1, 2, 500)->ring_node = 1; /* its load is its own, not its worker's */
+	measure(w);
+	w->in.moves_max = 0;
+	assert_int_equal(compute(w), 0);
+	w->in.afresh = true;
+	compute(w);
+	assert_int_equal(on_worker(w, 2, 0), 2);
+	assert_int_equal(on_worker(w, 3, 0), 1);
+	assert_int_equal(w->choices[4].worker, 3);
+	assert_choice(w, 3, 0, PLACEMENT_REASON_PINNED);
+	w->in.afresh = false;
+	assert_settled(w);
+
+	/* A stand-in is dealt anew too: as if the CPU had been away from the start. */
+	w->in.policy = PLACEMENT_PER_PORT;
+	w->in.pair_count = 3;
+	w->workers[0].usable = false;
+	w->in.afresh = true;
+	compute(w);
+	assert_int_equal(w->choices[0].worker, 1);
+	w->in.afresh = false;
+	assert_settled(w);
 }
 
 int main(void)

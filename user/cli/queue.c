@@ -14,7 +14,8 @@
 #define WORDS_MAX 8
 
 static const char *const queue_columns[] = { "port", "pair", "worker", "cpu", "node", "busy-poll-us", "reason", "generation", "frames_to_guest",
-					     "frames_from_guest", "ring_node", "vcpus", "kick_cpu", "busy_percent", NULL };
+					     "frames_from_guest", "ring_node", "buffer_node", "vcpu_node", "vcpus", "kick_cpu",
+					     "busy_percent", NULL };
 
 static void print_list(FILE *out, json_t *pairs)
 {

@@ -25,6 +25,7 @@
 #include "control/ports.h"
 #include "control/publisher.h"
 #include "control/rebalance.h"
+#include "control/unserved.h"
 #include "control/watchdog.h"
 #include "control/workforce.h"
 
@@ -198,7 +199,7 @@ static int start(struct engine *engine, struct error *error)
 		return error->code;
 	if (engine->uplink_count && !event_loop_timer(engine->loop, AFFINITY_POLL_NS, 1, on_affinity_timer, engine, error))
 		return error->code;
-	if (rebalance_open(engine, error) || (engine->uplink_count && link_monitor_open(engine, error)))
+	if (rebalance_open(engine, error) || unserved_open(engine, error) || (engine->uplink_count && link_monitor_open(engine, error)))
 		return error->code;
 	for (unsigned i = 0; i < engine->uplink_count; i++)
 		uplink_start(engine->uplinks[i]);

@@ -64,7 +64,13 @@ struct managed_pair {
 	uint32_t longest_wait_us; /* ever, for work behind others on its worker */
 	uint64_t moved_ns;	/* its last move, 0 = never */
 	int ring_node;		/* -1 = unknown */
+	int buffer_node;
+	int state_node; /* to which its state was moved, -1 = not yet */
 	struct evidence_kick kick;
+
+	/* unserved.c */
+	uint64_t unserved_since_ns; /* when the oldest of what waits was first seen to; 0 = nothing waits */
+	uint16_t unserved_oldest;
 };
 
 struct managed_port {
@@ -121,6 +127,14 @@ struct engine {
 	struct watchdog *watchdog;
 
 	struct kick_probe *kick_probe; /* NULL = the kernel does not tell */
+
+	/* unserved.c */
+	struct {
+		uint64_t rounds; /* of the last look */
+		unsigned ran;	 /* looks in a row in which it did, since it stalled */
+		unsigned trust;	 /* so many are wanted */
+		bool stalled;	 /* work waits, and it does not come to run */
+	} served[VL_WORKERS_MAX];
 
 	/* rebalance.c */
 	struct hotplug *hotplug; /* NULL = the kernel does not tell */

@@ -43,6 +43,28 @@ int evidence_ring_node(const void *page)
 	return node >= 0 && node < VL_NODES_MAX ? node : -1;
 }
 
+int evidence_pages_node(const void *const *addresses, unsigned count)
+{
+	const uintptr_t size = (uintptr_t)sysconf(_SC_PAGESIZE);
+	unsigned on_node[VL_NODES_MAX] = { 0 };
+	void *pages[EVIDENCE_PAGES_MAX];
+	int nodes[EVIDENCE_PAGES_MAX], best = -1, node;
+	unsigned i;
+
+	count = min_u32(count, EVIDENCE_PAGES_MAX);
+	for (i = 0; i < count; i++)
+		pages[i] = (void *)((uintptr_t)addresses[i] & ~(size - 1));
+	if (!count || move_pages(0, count, pages, NULL, nodes, 0) < 0)
+		return -1;
+	for (i = 0; i < count; i++)
+		if (nodes[i] >= 0 && nodes[i] < VL_NODES_MAX)
+			on_node[nodes[i]]++;
+	for (node = 0; node < VL_NODES_MAX; node++)
+		if (on_node[node] && (best < 0 || on_node[node] > on_node[best]))
+			best = node;
+	return best;
+}
+
 /* ------------------------------------------------------------------ threads */
 
 /* "CPU 0/KVM", "CPU 0/TCG", "ALL CPUs/TCG" (QEMU), "vcpu0" (cloud-hypervisor), "fc_vcpu 0" (Firecracker), "crosvm_vcpu0". */

@@ -31,6 +31,11 @@ struct evidence_peer {
  */
 int evidence_ring_node(const void *page);
 
+/* Node on which most of these addresses lie (at most EVIDENCE_PAGES_MAX are looked at); ties: the lower number. Pages that this process never
+ * touched say nothing: a guest's buffers are touched as they are used. -1 = unknown. */
+#define EVIDENCE_PAGES_MAX 16
+int evidence_pages_node(const void *const *addresses, unsigned count);
+
 /*
  * Looks at the threads of @pid. vCPU threads go by the names that hypervisors give them ("CPU 3/KVM", "vcpu3", ...); a process without such
  * names (QEMU without debug-threads, DPDK) shows by CPU time: those with at least a quarter of what its busiest thread used.

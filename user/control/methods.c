@@ -204,12 +204,7 @@ static json_t *method_queue_set(void *context, json_t *params, struct error *err
 
 static json_t *method_worker_list(void *context, json_t *params, struct error *error)
 {
-	const struct engine *engine = context;
-	json_t *list = json_array();
-
-	for (unsigned w = 0; w < engine->worker_count; w++)
-		json_array_append_new(list, show_worker(engine, w));
-	return list;
+	return show_workers(context);
 }
 
 static json_t *method_worker_set(void *context, json_t *params, struct error *error)
@@ -219,6 +214,7 @@ static json_t *method_worker_set(void *context, json_t *params, struct error *er
 	const char *key, *text;
 	char buffer[32];
 	json_t *value;
+	bool afresh;
 
 	json_object_foreach(params, key, value) {
 		text = json_is_boolean(value) ? (json_is_true(value) ? "true" : "false") : text_of(value, buffer, sizeof(buffer));
@@ -229,9 +225,10 @@ static json_t *method_worker_set(void *context, json_t *params, struct error *er
 		if (config_set(&wanted, key, text, error))
 			return NULL;
 	}
+	afresh = wanted.policy != engine->config->policy || wanted.workers_per_port != engine->config->workers_per_port;
 	if (workforce_set_policy(engine, wanted.policy, wanted.workers_per_port, wanted.pin, error))
 		return NULL;
-	rebalance_all(engine);
+	rebalance_all(engine, afresh);
 	return method_status(engine, params, error);
 }
 

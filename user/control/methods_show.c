@@ -7,6 +7,7 @@
 #include "control/link_monitor.h"
 #include "control/irq.h"
 #include "control/ports.h"
+#include "control/unserved.h"
 #include "control/workforce.h"
 
 struct bit_name {
@@ -162,19 +163,20 @@ json_t *show_pair(const struct engine *engine, const struct managed_port *mp, un
 	char vcpus[256];
 
 	evidence_history_get(&mp->history, &peer);
-	return json_pack("{ss si so so so so ss sI sI sI si si ss si sf sI sI sI}", "port", mp->config.name, "pair", (int)index, "worker", worker ? json_integer(w) : json_null(),
+	return json_pack("{ss si so so so so ss sI sI sI si si si ss si si sf sI sI sI sI}", "port", mp->config.name, "pair", (int)index, "worker", worker ? json_integer(w) : json_null(),
 			 "cpu", worker ? json_integer(worker_cpu(worker)) : json_null(), "node",
 			 worker ? json_integer(worker_node(worker)) : json_null(), "busy-poll-us",
 			 show_busy_poll(atomic_load(&managed->pair->busy_poll_us)), "reason", placement_reason_names[managed->reason], "generation",
 			 (json_int_t)managed->generation, "frames_to_guest", (json_int_t)load(&managed->pair->to_guest.counters.frames),
 			 "frames_from_guest", (json_int_t)load(&managed->pair->from_guest.counters.frames), "ring_node", managed->ring_node,
-			 "vcpu_node", peer.node, "vcpus", cpulist_format(&peer.vcpus, vcpus, sizeof(vcpus)), "kick_cpu", managed->kick.cpu,
+			 "buffer_node", managed->buffer_node, "vcpu_node", peer.node, "vcpus", cpulist_format(&peer.vcpus, vcpus, sizeof(vcpus)), "kick_cpu", managed->kick.cpu,
+			 "state_node", worker ? evidence_ring_node(managed->pair) : -1,
 			 "busy_percent", managed->load_permille / 10.0, "calls_sent",
 			 (json_int_t)(load(&managed->pair->to_guest.counters.calls_sent) + load(&managed->pair->from_guest.counters.calls_sent)),
 			 "calls_suppressed",
 			 (json_int_t)(load(&managed->pair->to_guest.counters.calls_suppressed) +
 				      load(&managed->pair->from_guest.counters.calls_suppressed)),
-			 "longest_wait_us", (json_int_t)managed->longest_wait_us);
+			 "waiting_us", (json_int_t)unserved_age_us(managed), "longest_wait_us", (json_int_t)managed->longest_wait_us);
 }
 
 static void add_worker_counters(json_t *object, const struct worker *worker, bool only_drops)
@@ -201,18 +203,60 @@ static void add_send_drops(json_t *object, const struct engine *engine, const st
 	json_object_set_new(object, "send_too_long", json_integer((json_int_t)too_long));
 }
 
-json_t *show_worker(const struct engine *engine, unsigned index)
+/* "eth1/0,eth1/2": the uplinks' receive queues whose interrupts come to a CPU. Answered from one reading of all queues. */
+struct irq_cpus {
+	int of_queue[DOMAINS_MAX][VL_DEVICE_QUEUES_MAX];
+};
+
+static void read_irq_cpus(const struct engine *engine, struct irq_cpus *irqs)
+{
+	for (unsigned u = 0; u < engine->uplink_count; u++)
+		for (unsigned q = 0; q < lane_device_queues(uplink_device(engine->uplinks[u])); q++)
+			irqs->of_queue[u][q] = irq_cpu_of_queue(uplink_info(engine->uplinks[u])->ifname, q);
+}
+
+static json_t *show_irqs_of_cpu(const struct engine *engine, const struct irq_cpus *irqs, int cpu)
+{
+	json_t *list = json_array();
+
+	for (unsigned u = 0; cpu >= 0 && u < engine->uplink_count; u++)
+		for (unsigned q = 0; q < lane_device_queues(uplink_device(engine->uplinks[u])); q++)
+			if (irqs->of_queue[u][q] == cpu)
+				json_array_append_new(list, json_sprintf("%s/%u", uplink_info(engine->uplinks[u])->ifname, q));
+	return list;
+}
+
+static const char *state_of_worker(const struct engine *engine, unsigned index)
+{
+	if (engine->served[index].stalled)
+		return "stalled";
+	return worker_asleep(engine->workers[index]) ? "asleep" : "running";
+}
+
+static json_t *show_worker(const struct engine *engine, unsigned index, const struct irq_cpus *irqs)
 {
 	const struct worker *worker = engine->workers[index];
 	const struct plan *plan = atomic_load(&engine->plan);
-	json_t *object = json_pack("{si si si si si ss sf sb sf}", "worker", (int)index, "cpu", worker_cpu(worker), "node", worker_node(worker), "tid",
+	json_t *object = json_pack("{si si si si si ss sf sb sf so}", "worker", (int)index, "cpu", worker_cpu(worker), "node", worker_node(worker), "tid",
 				   worker_tid(worker), "pairs", (int)plan->shares[index].pair_count, "state",
-				   worker_asleep(worker) ? "asleep" : "running", "busy_percent", engine->looked[index].busy_permille / 10.0, "in_use",
-				   workforce_uses(engine, index), "patience_percent", 100.0 * worker_patience(worker) / WORKER_PATIENCE_FULL);
+				   state_of_worker(engine, index), "busy_percent", engine->looked[index].busy_permille / 10.0, "in_use",
+				   workforce_uses(engine, index), "patience_percent", 100.0 * worker_patience(worker) / WORKER_PATIENCE_FULL,
+				   "irqs", show_irqs_of_cpu(engine, irqs, worker_cpu(worker)));
 
 	add_worker_counters(object, worker, false);
 	add_send_drops(object, engine, worker);
 	return object;
+}
+
+json_t *show_workers(const struct engine *engine)
+{
+	json_t *list = json_array();
+	struct irq_cpus irqs;
+
+	read_irq_cpus(engine, &irqs);
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		json_array_append_new(list, show_worker(engine, w, &irqs));
+	return list;
 }
 
 static json_t *show_census(const struct engine *engine, struct lane_device *device)

@@ -37,7 +37,8 @@ static void keep(struct planner *p)
 
 		if (planner_is_ordered(p, pair))
 			planner_put(p, i, (unsigned)pair->worker_wanted, PLACEMENT_REASON_PINNED);
-		else if (p->choices[i].worker >= 0 && planner_node_is_ordered(p, pair) && !(planner_workers_at_home(p, pair) & BIT(p->choices[i].worker)))
+		else if (p->choices[i].worker >= 0 &&
+			 (p->in->afresh || (planner_node_is_ordered(p, pair) && !(planner_workers_at_home(p, pair) & BIT(p->choices[i].worker)))))
 			planner_lift(p, i);
 	}
 }
@@ -77,7 +78,7 @@ static unsigned finish(struct planner *p)
 
 		if (planner_order_is_dead(p, pair))
 			choice->reason = PLACEMENT_REASON_CPU_GONE;
-		else if (choice->worker == pair->worker_now && choice->reason != PLACEMENT_REASON_PINNED)
+		else if (choice->worker == pair->worker_now && choice->reason != PLACEMENT_REASON_PINNED && choice->reason != PLACEMENT_REASON_PORT_THREAD)
 			choice->reason = PLACEMENT_REASON_STAYS;
 		changed += choice->worker != pair->worker_now;
 	}

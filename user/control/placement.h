@@ -11,7 +11,7 @@
  * A stalled worker is as good as none, as long as there is another: its pairs are rescued. An order holds a pair even there.
  *
  * per-cpu   Both directions of a pair move as one. In this order, as placement.c reads:
- *   keep	Every pair stays where it is, but for an unusable worker and an operator's order.
+ *   keep	Every pair stays where it is, but for an unusable worker, an operator's order, and a plan that is made afresh.
  *   place	Each pair without a worker gets one on its home node: the operator's node, else that of the ring's memory, of the vCPUs,
  *		of the kicking CPU; without any of them every node will do. No usable worker there: the nearest node that has one. Among that
  *		node's workers, first difference counts: not a CPU of the guest's own vCPUs; not full; no SMT sibling of a vCPU; fewest pairs of the same
@@ -102,6 +102,7 @@ struct placement_input {
 	const struct placement_pair *pairs;
 	unsigned pair_count;
 	unsigned moves_max; /* moves that only pay, not must, in this plan */
+	bool afresh; /* another policy: where pairs are now is no reason to stay there */
 };
 
 struct placement_choice {

@@ -18,7 +18,7 @@ struct run {
 /* Who serves a slot now, if he may go on. */
 static uint8_t present_of(const struct planner *p, const struct run *run, unsigned slot)
 {
-	for (unsigned i = 0; i < run->count; i++) {
+	for (unsigned i = 0; !p->in->afresh && i < run->count; i++) {
 		const struct placement_pair *pair = &run->pairs[i];
 
 		if (pair->index % run->slots == slot && !planner_is_ordered(p, pair) && planner_has(p, pair->worker_now) &&

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "control/addresses.h"
+#include "control/pair_memory.h"
 #include "control/publisher.h"
 #include "control/rebalance.h"
 
@@ -95,7 +96,7 @@ static const struct vhost_user_ops session_ops = {
 static void free_port(struct managed_port *mp)
 {
 	for (unsigned i = 0; mp->pairs && i < mp->config.queues; i++)
-		free(mp->pairs[i].pair);
+		pair_memory_free(mp->pairs[i].pair);
 	if (mp->port) {
 		free(mp->port->counters);
 		free(mp->port->pairs);
@@ -115,7 +116,7 @@ static int make_pairs(struct managed_port *mp)
 	if (!mp->pairs || !port->pairs)
 		return -ENOMEM;
 	for (unsigned i = 0; i < mp->config.queues; i++) {
-		struct queue_pair *pair = zalloc_aligned(sizeof(*pair));
+		struct queue_pair *pair = pair_memory_create(port->id * 5u + i);
 
 		if (!pair)
 			return -ENOMEM;
@@ -129,7 +130,8 @@ static int make_pairs(struct managed_port *mp)
 		ring_init(&pair->from_guest);
 		port->pairs[i] = pair;
 		mp->pairs[i] = (struct managed_pair){.pair = pair, .worker = -1, .worker_wanted = -1, .watched_by = -1, .watched_fd = -1,
-						   .ring_node = -1, .kick = EVIDENCE_KICK_NONE};
+						   .ring_node = -1, .buffer_node = -1, .state_node = -1,
+						   .kick = EVIDENCE_KICK_NONE};
 	}
 	return 0;
 }

@@ -38,6 +38,9 @@ void publisher_synchronize(struct engine *engine);
 /* Places all pairs again with at most @moves_max moves that only pay, and moves what changed. */
 void publisher_rebalance(struct engine *engine, unsigned moves_max);
 
+/* The same by another policy: as if none had a place yet, and with every move that this takes. */
+void publisher_place_afresh(struct engine *engine);
+
 /* Operator's order: pair to the worker on @cpu. -EINVAL if no worker runs there. Moves at once, without loss. */
 int publisher_order(struct engine *engine, struct managed_port *mp, unsigned pair, int cpu, struct error *error);
 

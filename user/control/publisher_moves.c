@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "control/pair_memory.h"
 #include "control/publisher_private.h"
 #include "control/softnet.h"
 #include "control/workforce.h"
@@ -53,12 +54,13 @@ static void describe_workers(const struct engine *engine, struct placement_worke
 			.cpu = worker_cpu(engine->workers[w]),
 			.node = worker_node(engine->workers[w]),
 			.usable = workforce_uses(engine, w),
+			.stalled = engine->served[w].stalled,
 			.busy_permille = engine->looked[w].busy_permille,
 		};
 }
 
 /* Chooses a worker for every active pair. Return: count of entries in *placed and *choices (free both); 0 = none. */
-static unsigned choose_places(struct engine *engine, unsigned moves_max, struct placed **placed, struct placement_choice **choices)
+static unsigned choose_places(struct engine *engine, unsigned moves_max, bool afresh, struct placed **placed, struct placement_choice **choices)
 {
 	const unsigned room = count_pairs(engine);
 	struct placement_worker workers[VL_WORKERS_MAX];
@@ -71,6 +73,7 @@ static unsigned choose_places(struct engine *engine, unsigned moves_max, struct 
 		.worker_count = engine->worker_count,
 		.pairs = pairs,
 		.moves_max = moves_max,
+		.afresh = afresh,
 	};
 
 	*placed = calloc(room + 1, sizeof(**placed));
@@ -108,6 +111,17 @@ static void take_place(struct engine *engine, struct managed_pair *managed, cons
 	}
 }
 
+/* What is ours of the pair goes to the node where it is worked on; never while frames wait for a move: the kernel takes its time. */
+static void take_memory_along(const struct engine *engine, struct managed_pair *managed)
+{
+	const int node = managed->worker >= 0 ? worker_node(engine->workers[managed->worker]) : -1;
+
+	if (node < 0 || node == managed->state_node)
+		return;
+	pair_memory_follow(managed->pair, node);
+	managed->state_node = node;
+}
+
 static int node_of_rings(const struct queue_pair *pair)
 {
 	const struct ring *ring = pair->from_guest.running ? &pair->from_guest : &pair->to_guest;
@@ -135,7 +149,7 @@ void place_new_pairs(struct engine *engine)
 	unsigned count;
 
 	look_at_new_pairs(engine);
-	count = choose_places(engine, 0, &placed, &choices);
+	count = choose_places(engine, 0, false, &placed, &choices);
 	for (unsigned i = 0; i < count; i++) {
 		struct managed_pair *managed = &placed[i].mp->pairs[placed[i].index];
 
@@ -145,6 +159,7 @@ void place_new_pairs(struct engine *engine)
 		if (choices[i].worker < 0)
 			choices[i].worker = 0;
 		take_place(engine, managed, &choices[i]);
+		take_memory_along(engine, managed);
 	}
 	free(placed);
 	free(choices);
@@ -279,9 +294,10 @@ static void carry_out(struct engine *engine, struct move *moves, unsigned count)
 	publish_pair_state(engine);
 	publish_plan(engine);
 	for (unsigned i = 0; i < count; i++) {
-		const struct managed_pair *managed = &moves[i].mp->pairs[moves[i].index];
+		struct managed_pair *managed = &moves[i].mp->pairs[moves[i].index];
 
 		put_affinity(engine, moves[i].mp, moves[i].index);
+		take_memory_along(engine, managed);
 		log_info("queue %s/%u: moved to worker %d on CPU %d (%s)", moves[i].mp->config.name, moves[i].index, managed->worker,
 			 worker_cpu(engine->workers[managed->worker]), placement_reason_names[managed->reason]);
 	}
@@ -311,24 +327,45 @@ static void carry_out_in_steps(struct engine *engine, struct move *moves, unsign
 	}
 }
 
-void publisher_rebalance(struct engine *engine, unsigned moves_max)
+/* A reason that a pair has for staying is the present policy's. */
+static void keep_place(struct managed_pair *managed, enum placement_reason reason)
+{
+	if (reason != PLACEMENT_REASON_STAYS || managed->reason == PLACEMENT_REASON_PORT_THREAD)
+		managed->reason = reason;
+}
+
+static void place_again(struct engine *engine, unsigned moves_max, bool afresh)
 {
 	struct placed *placed;
 	struct placement_choice *choices;
-	const unsigned count = choose_places(engine, moves_max, &placed, &choices);
+	const unsigned count = choose_places(engine, moves_max, afresh, &placed, &choices);
 	struct move *moves = calloc(count + 1, sizeof(*moves));
 	unsigned move_count = 0;
 
 	for (unsigned i = 0; moves && i < count; i++) {
-		const int now = placed[i].mp->pairs[placed[i].index].worker;
+		struct managed_pair *managed = &placed[i].mp->pairs[placed[i].index];
 
-		if (choices[i].worker >= 0 && now >= 0 && choices[i].worker != now)
+		if (choices[i].worker < 0 || managed->worker < 0)
+			continue;
+		if (choices[i].worker != managed->worker)
 			moves[move_count++] = (struct move){placed[i].mp, placed[i].index, choices[i]};
+		else
+			keep_place(managed, choices[i].reason);
 	}
 	carry_out_in_steps(engine, moves, move_count);
 	free(moves);
 	free(placed);
 	free(choices);
+}
+
+void publisher_rebalance(struct engine *engine, unsigned moves_max)
+{
+	place_again(engine, moves_max, false);
+}
+
+void publisher_place_afresh(struct engine *engine)
+{
+	place_again(engine, UINT32_MAX, true);
 }
 
 /* Where workers are not pinned, a CPU stands for the slot that would be pinned there. Of several, @present has precedence. */

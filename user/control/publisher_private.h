@@ -2,9 +2,10 @@
 /*
  * The publisher's inside, shared by the publisher*.c files and nobody else. Control thread only.
  *
- *   publisher.c        one look at the rings; the plan; the order in which it and the maps change
- *   publisher_maps.c   ports, queue_affinity, flow_steering, port_vlans
- *   publisher_moves.c  places for pairs: new ones, better ones, and what the operator orders
+ *   publisher.c           one look at the rings; the plan; the order in which it and the maps change
+ *   publisher_maps.c      ports, queue_affinity, port_vlans
+ *   publisher_steering.c  flow_steering: aged, and repaired where pairs come and go
+ *   publisher_moves.c     places for pairs: new ones, better ones, and what the operator orders
  */
 #ifndef VHOSTLANE_CONTROL_PUBLISHER_PRIVATE_H
 #define VHOSTLANE_CONTROL_PUBLISHER_PRIVATE_H
@@ -41,9 +42,11 @@ void publish_plan(struct engine *engine); /* and a grace period */
 void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index);
 void put_addresses(struct engine *engine, struct managed_port *mp); /* as they are, with the pairs that receive now */
 void drop_addresses(struct engine *engine, struct managed_port *mp);
+unsigned receiving_pairs(const struct managed_port *mp); /* highest one + 1 */
+
+/* publisher_steering.c */
 void repair_steering(struct managed_port *mp);
 unsigned list_receiving(const struct managed_port *mp, unsigned *receiving);
-unsigned receiving_pairs(const struct managed_port *mp); /* highest one + 1 */
 
 /* publisher_moves.c */
 void place_new_pairs(struct engine *engine);

@@ -53,6 +53,16 @@ static void look_at_loads(struct engine *engine)
 
 /* --- guests -------------------------------------------------------------------------------------------------------- */
 
+/* Of what it posted to receive and what it sent last. */
+static int look_at_buffers(const struct queue_pair *pair)
+{
+	const void *buffers[EVIDENCE_PAGES_MAX];
+	unsigned count = ring_recent_buffers(&pair->to_guest, buffers, EVIDENCE_PAGES_MAX / 2);
+
+	count += ring_recent_buffers(&pair->from_guest, buffers + count, EVIDENCE_PAGES_MAX / 2);
+	return evidence_pages_node(buffers, count);
+}
+
 static void look_at_guest(struct engine *engine, struct managed_port *mp)
 {
 	const pid_t pid = vhost_user_peer_pid(mp->session);
@@ -73,6 +83,7 @@ static void look_at_guest(struct engine *engine, struct managed_port *mp)
 
 		evidence_kick_add(&mp->pairs[i].kick, &engine->topology, kick_probe_cpu(engine->kick_probe, mp->pairs[i].watched_fd));
 		mp->pairs[i].ring_node = ring->running ? evidence_ring_node(ring->desc) : -1;
+		mp->pairs[i].buffer_node = look_at_buffers(mp->pairs[i].pair);
 	}
 }
 
@@ -170,10 +181,13 @@ static void on_cpu(void *context, unsigned cpu, bool online)
 		publisher_rebalance(engine, UINT32_MAX);
 }
 
-void rebalance_all(struct engine *engine)
+void rebalance_all(struct engine *engine, bool afresh)
 {
 	look_at_loads(engine);
-	publisher_rebalance(engine, UINT32_MAX);
+	if (afresh)
+		publisher_place_afresh(engine);
+	else
+		publisher_rebalance(engine, UINT32_MAX);
 }
 
 int rebalance_open(struct engine *engine, struct error *error)

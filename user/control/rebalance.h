@@ -17,7 +17,7 @@ void rebalance_close(struct engine *engine);
 /* A worker told of work that stood for others. */
 void rebalance_standing(struct engine *engine);
 
-/* Places everything again by another policy; every move that it asks for is made. */
-void rebalance_all(struct engine *engine);
+/* Places everything again, with every move that this asks for; by another policy (@afresh) as if nothing had a place yet. */
+void rebalance_all(struct engine *engine, bool afresh);
 
 #endif

@@ -8,9 +8,14 @@
 
 #define SLOTS_OF_THREAD_POLICIES 32 /* slots where workers belong to ports, if `threads` does not say */
 
+static bool is_good_in(const struct topology *topology, int cpu)
+{
+	return cpu >= 0 && topology->cpus[cpu].online && topology->cpus[cpu].allowed;
+}
+
 static bool cpu_is_good(const struct engine *engine, int cpu)
 {
-	return cpu >= 0 && engine->topology.cpus[cpu].online && engine->topology.cpus[cpu].allowed;
+	return is_good_in(&engine->topology, cpu);
 }
 
 static int cpu_of_slot(const struct engine *engine, unsigned slot)
@@ -116,6 +121,14 @@ int workforce_set_policy(struct engine *engine, enum placement_policy policy, un
 	return 0;
 }
 
+static bool any_cpu_is_good(const struct engine *engine, const struct topology *topology)
+{
+	for (unsigned i = 0; i < engine->cpu_count; i++)
+		if (is_good_in(topology, engine->cpus_of_slots[i]))
+			return true;
+	return false;
+}
+
 bool workforce_machine_changed(struct engine *engine)
 {
 	struct topology *now = &engine->topology_next;
@@ -134,7 +147,7 @@ bool workforce_machine_changed(struct engine *engine)
 	engine->topology_unread = false;
 	for (unsigned i = 0; i < engine->cpu_count; i++) {
 		const int cpu = engine->cpus_of_slots[i];
-		const bool was = cpu_is_good(engine, cpu), is = now->cpus[cpu].online && now->cpus[cpu].allowed;
+		const bool was = cpu_is_good(engine, cpu), is = is_good_in(now, cpu);
 
 		if (was == is)
 			continue;
@@ -142,12 +155,15 @@ bool workforce_machine_changed(struct engine *engine)
 		if (is)
 			log_info("CPU %d: back; its worker is pinned again", cpu);
 		else
-			log_warning("CPU %d: %s; its queue pairs move to other workers", cpu, now->cpus[cpu].online ? "no longer allowed" : "offline");
+			log_warning("CPU %d: %s; %s", cpu, now->cpus[cpu].online ? "no longer allowed" : "offline",
+				    any_cpu_is_good(engine, now) ?
+					    "its queue pairs move to other workers" :
+					    "the workers have no CPU left: queue pairs stay, and are served where the kernel lets the workers run");
 	}
 	engine->topology = *now;
-	/* The kernel widened the threads of a CPU that went, and does not put them back. */
-	for (unsigned w = 0; changed && engine->config->pin && w < engine->worker_count; w++)
-		if (cpu_is_good(engine, cpu_of_slot(engine, w)) && place_worker(engine, w, &error))
+	/* The kernel widened or narrowed the threads of a CPU that went, and does not put them back. */
+	for (unsigned w = 0; changed && w < engine->worker_count; w++)
+		if ((!engine->config->pin || cpu_is_good(engine, cpu_of_slot(engine, w))) && place_worker(engine, w, &error))
 			log_warning("%s", error.text);
 	return changed;
 }

@@ -183,4 +183,15 @@ void ring_call_always(struct ring *ring);
 bool ring_arm(struct ring *ring);
 void ring_disarm(struct ring *ring);
 
+/* --- looks from outside: the control thread, while workers use the ring ---------------------------------------------- */
+
+/*
+ * Chains that the guest made available and was not given back. *oldest is the index of the first of them: two looks that find the same
+ * one know that it was not served in between. 0 if the ring does not run. A guest that writes over its used index deceives whoever looks.
+ */
+unsigned ring_unserved(const struct ring *ring, uint16_t *oldest);
+
+/* Where the first buffers of the chains lie that were made available last, at most @max. Addresses of this process. Return: how many. */
+unsigned ring_recent_buffers(const struct ring *ring, const void **buffers, unsigned max);
+
 #endif

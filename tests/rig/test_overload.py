@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""CPUs that are wanted by others, workers that do not come to run, and work that stands although other workers sleep."""
+import json
+
+import pytest
+
+from numa import check_traffic
+
+CGROUP = "/sys/fs/cgroup"
+
+
+def reasons(daemon):
+    return {key: pair["reason"] for key, pair in daemon.pairs().items()}
+
+
+def wait_traffic(machine, daemon):
+    before = daemon.pairs()
+    machine.wait_until(lambda: all(pair["frames_to_guest"] > before[key]["frames_to_guest"] for key, pair in daemon.pairs().items()),
+                       "traffic on all pairs")
+
+
+# --- competitors
+
+@pytest.fixture
+def competitor(machine):
+    """Starts a loop on a CPU that never rests; `way` is a command that sets its scheduling class."""
+    running = []
+
+    def start(cpu, way=""):
+        running.append(machine.run(f"{way} taskset {1 << cpu:#x} sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $!").strip())
+
+    def end():
+        while running:
+            machine.run(f"kill -9 {running.pop()}")
+    start.end = end
+    yield start
+    end()
+
+
+def test_window_yields_to_competitors_but_not_to_idle_ones(machine, host, veth, competitor):
+    """A worker that polls without a pause, and a task that wants its CPU: of the idle class, it changes nothing; of the normal class, the worker
+    polls less until it is gone."""
+    daemon = host.start_daemon(ports=1, queues=1)
+    daemon.cli("port set vm0 busy-poll-us=always")
+    host.guest(0, node=1, pairs=1)
+    daemon.cli("queue set vm0/0 cpu=3")
+    daemon.cli("queue set vm0/0 busy-poll-us=always")
+
+    def worker():
+        return daemon.workers()[3]
+    machine.wait_until(lambda: worker()["state"] == "running" and worker()["ns_polling"] > 0, "the worker polls")
+    competitor(3, "chrt -i 0")
+    polled = worker()["ns_polling"]
+    for _ in range(15):
+        machine.run("sleep 0.2")
+        assert worker()["patience_percent"] == 100, worker()
+    assert worker()["ns_polling"] - polled > 1e9, "it polls as before"
+    competitor.end()
+
+    competitor(3)
+    machine.wait_until(lambda: worker()["patience_percent"] < 10, "the worker polls less")
+    asleep = worker()["ns_asleep"]
+    machine.wait_until(lambda: worker()["ns_asleep"] > asleep, "and sleeps instead")
+    check_traffic(host.sender("--packet wire0", [0], "--count 1500").wait())
+    competitor.end()
+    machine.wait_until(lambda: worker()["patience_percent"] == 100, "the worker polls as before")
+
+
+# --- workers that do not run
+
+@pytest.fixture
+def starve(machine, host):
+    """Lets a thread of the daemon have a CPU for a millisecond a second; called with None, all it wants again."""
+    group = f"{CGROUP}/starved"
+
+    def limit(tid):
+        if tid is not None:
+            machine.run(f"echo +cpu > {CGROUP}/cgroup.subtree_control; mkdir -p {group} && echo {host.daemon.pid} > {group}/cgroup.procs &&"
+                        f" mkdir -p {group}/slow && echo threaded > {group}/slow/cgroup.type && echo +cpu > {group}/cgroup.subtree_control &&"
+                        f" echo {tid} > {group}/slow/cgroup.threads")
+        machine.run(f"echo {'max' if tid is None else 1000} 1000000 > {group}/slow/cpu.max")
+    yield limit
+    if host.daemon:
+        machine.call(f"echo max 1000000 > {group}/slow/cpu.max; echo {host.daemon.pid} > {CGROUP}/cgroup.procs; rmdir {group}/slow {group}")
+
+
+def test_pairs_of_a_worker_that_does_not_run_are_rescued(machine, host, veth, starve):
+    daemon = host.start_daemon(ports=2, queues=1)
+    guests = [host.guest(0, node=1, pairs=1), host.guest(1, node=1, pairs=1)]
+    machine.wait_until(lambda: {pair["cpu"] for pair in daemon.pairs().values()} == {2, 3}, "a CPU of node 1 for each guest")
+    sender = host.sender("--packet wire0", [0, 1], "--patience 60")
+    wait_traffic(machine, daemon)
+    cpu = daemon.pairs()["vm0", 0]["cpu"]
+    other = 5 - cpu
+    starve(daemon.workers()[cpu]["tid"])
+    rescued = machine.wait_until(lambda: (pair := daemon.pairs()["vm0", 0])["cpu"] == other and pair, "the pair is served by the other CPU")
+    assert rescued["reason"] == "its worker does not get its CPU", rescued
+    assert rescued["longest_wait_us"] >= 200_000, rescued  # its age was told
+    assert daemon.workers()[cpu]["state"] == "stalled" and daemon.workers()[cpu]["pairs"] == 0
+    assert f"does not come to run on CPU {cpu}" in daemon.log()
+    entry = daemon.affinity()[0, 0]
+    assert entry["cpu"] == other and entry["worker"] == daemon.workers()[other]["worker"]
+    wait_traffic(machine, daemon)
+
+    starve(None)
+    machine.wait_until(lambda: daemon.workers()[cpu]["state"] != "stalled", "the worker is trusted again")
+    assert f"comes to run again on CPU {cpu}" in daemon.log()
+    daemon.cli(f"queue set vm0/0 cpu={cpu}")
+    wait_traffic(machine, daemon)
+    result = json.loads(sender.end(status=None))
+    assert result["lost"] == 0 and result["returned"] > 1000, result
+    for guest in guests:
+        guest.end(status=None)  # order may have been the worker's that was left: its warning says so
+
+
+# --- work that stands, and work that trickles
+
+def test_standing_work_is_spread(machine, host, veth):
+    """Two guests that work hard on one CPU while the node's other one sleeps: one of them goes there, at once, and says why."""
+    daemon = host.start_daemon(ports=3, queues=1)
+    guests = [host.guest(number, node=1, pairs=1) for number in range(3)]
+    for number, cpu in enumerate((2, 2, 3)):
+        daemon.cli(f"queue set vm{number}/0 cpu={cpu}")
+    senders = [host.sender("--packet wire0", [0], "--window 16"), host.sender("--packet up0", [1], "--window 16 --id 1")]
+    machine.wait_until(lambda: daemon.workers()[2]["busy_percent"] > 50 and daemon.workers()[3]["busy_percent"] < 5, "one works, one sleeps")
+    before = {number: daemon.pairs()[f"vm{number}", 0]["generation"] for number in range(3)}
+    for number in range(2):  # both may go where they like from now on
+        daemon.cli(f"queue set vm{number}/0 cpu=auto")
+    machine.wait_until(lambda: {daemon.pairs()[f"vm{number}", 0]["cpu"] for number in range(2)} == {2, 3}, "a CPU for each")
+    moved = [number for number in range(2) if daemon.pairs()[f"vm{number}", 0]["generation"] > before[number]]
+    assert moved and all(reasons(daemon)[f"vm{number}", 0] in ("stood too long on a busy worker", "moved to a less loaded CPU") for number in moved)
+    assert any(daemon.pairs()[f"vm{number}", 0]["longest_wait_us"] > 10 for number in range(2))
+    for sender in senders:
+        check_traffic(sender.end())
+    for guest in guests:
+        assert json.loads(guest.end(None).splitlines()[-1])["reordered"] == 0
+
+
+def test_trickles_are_gathered(machine, host, veth):
+    """Two guests that do next to nothing, on two CPUs: one CPU is enough to be woken for both. Those that do nothing at all stay."""
+    daemon = host.start_daemon(ports=3, queues=1)
+    guests = [host.guest(number, node=1, pairs=1) for number in range(3)]
+    machine.wait_until(lambda: {pair["node"] for pair in daemon.pairs().values()} == {1}, "pairs on node 1")
+    for number, cpu in enumerate((2, 3, 3)):
+        daemon.cli(f"queue set vm{number}/0 cpu={cpu}")
+    sender = host.sender("--packet wire0", [0, 1], "--flows 1 --window 1 --pause 50000")
+    machine.wait_until(lambda: all(daemon.pairs()[f"vm{number}", 0]["frames_to_guest"] > 20 for number in range(2)), "a trickle to both")
+    for number in range(3):
+        daemon.cli(f"queue set vm{number}/0 cpu=auto")
+    machine.wait_until(lambda: len({daemon.pairs()[f"vm{number}", 0]["cpu"] for number in range(2)}) == 1, "both on one CPU")
+    assert "idle: gathered on fewer workers" in reasons(daemon).values()
+    assert daemon.pairs()["vm2", 0]["cpu"] == 3
+    result = json.loads(sender.end())
+    assert result["lost"] == 0 and result["reordered"] == 0, result
+    for guest in guests:
+        guest.end()
