@@ -132,6 +132,15 @@ def test_manual_names_every_option_and_counter(daemon):
     assert len(names) > 30
     for name in names:
         assert f"*{name}*" in page, name
+    with open(os.path.join(ROOT, "user", "control", "placement.h")) as file:
+        reasons = re.findall(r'X\([A-Z_]+, "([^"]+)"\)', file.read())
+    assert len(reasons) > 10
+    for reason in reasons:
+        assert f"_{reason}_" in page, reason
+    # Fields of the lists, too.
+    for row in (daemon.json("queue", "list")[0], daemon.json("worker", "list")[0]):
+        for field in row:
+            assert f"_{field}_" in page or f"*{field}*" in page, field
     keys = manual("vhostlane.yaml.5.scd")
     with open(os.path.join(ROOT, "user", "control", "config.h")) as file:
         for key in re.findall(r'X\([A-Z_]+, "([a-z-]+)"\)', file.read()):

@@ -20,6 +20,10 @@ def test_nic(machine, host, nic):
         uplink, = daemon.json("uplink list")
         assert uplink["mode"] == ("zero-copy" if zero_copy(machine) and mode != "copy" else "copy"), uplink
         assert uplink["queues"] == NIC_QUEUES
+        # Each receive queue's interrupt comes to one CPU: both lists say to which.
+        irqs = {queue: cpu for cpu, worker in daemon.workers().items() for queue in worker["irqs"]}
+        assert sorted(irqs) == [f"{nic}/{queue}" for queue in range(NIC_QUEUES)]
+        assert uplink["irq_cpus"] == ",".join(str(irqs[f"{nic}/{queue}"]) for queue in range(NIC_QUEUES))
         assert uplink["node"] == uplink["umem"]["node"] == uplink["umem"]["node_found"] == NIC_NODE
         guests = [host.guest(0, node=0, options="--other-flow"), host.guest(1, node=1, options="--other-flow")]
         outside = Outside(machine, [0, 1], "--flows 16")

@@ -154,3 +154,29 @@ def test_trickles_are_gathered(machine, host, veth):
     assert result["lost"] == 0 and result["reordered"] == 0, result
     for guest in guests:
         guest.end()
+
+
+# --- no CPU at all
+
+def test_the_only_cpu_of_all_workers_goes(machine, host, veth):
+    """A daemon with one CPU, and that goes: its guest is served all the same, and by that CPU again when it is back."""
+    daemon = host.start_daemon("--uplink up0 --cpus 3", ports=1)
+    guest = host.guest(0, node=1)
+    sender = host.sender("--packet wire0", [0])
+    wait_traffic(machine, daemon)
+    worker = daemon.workers()[3]
+    machine.set_cpu(3, False)
+    machine.wait_until(lambda: "the workers have no CPU left" in daemon.log(), "the daemon says what is left")
+    wait_traffic(machine, daemon)
+    assert not daemon.workers()[3]["in_use"] and {pair["cpu"] for pair in daemon.pairs().values()} == {3}
+    # A guest that comes now is served, too.
+    daemon.cli("port add vm1=/run/vhostlane/vm1.sock,mac=52:54:00:6e:01:01,queues=2")
+    late = host.guest(1, node=0)
+    check_traffic(host.sender("--packet wire0", [1], "--count 1500 --id 1").wait())
+    machine.set_cpu(3, True)
+    machine.wait_until(lambda: daemon.allowed(worker["tid"]) == "3", "worker pinned to CPU 3 again")
+    wait_traffic(machine, daemon)
+    result = json.loads(sender.end(status=None))
+    assert result["lost"] == 0 and result["returned"] > 1000, result
+    for one in (guest, late):
+        one.end(status=None)

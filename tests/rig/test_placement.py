@@ -74,6 +74,7 @@ def test_pairs_go_where_the_guests_memory_is(machine, host, veth):
         node = int(port[2:])
         assert NODE_OF_CPU[pair["cpu"]] == node
         assert pair["reason"] == "node of the ring's memory", pair
+        assert pair["state_node"] == pair["ring_node"] == node, pair
     for port in ("vm0", "vm1"):
         assert pairs[port, 0]["cpu"] != pairs[port, 1]["cpu"]
     ids = {port["name"]: port["id"] for port in daemon.json("port list")}
@@ -109,6 +110,9 @@ def test_pairs_follow_memory_that_moves(machine, host, veth):
     guest.wait_line("moved")
     machine.wait_until(lambda: [p["node"] for p in daemon.pairs().values() if p["reason"] == "node of the ring's memory"] == [1, 1],
                        "pairs on node 1")
+    # What vhostlane keeps of a pair went along, by the kernel's word, and what the guest's buffers are on was seen.
+    machine.wait_until(lambda: {(p["state_node"], p["ring_node"], p["buffer_node"]) for p in daemon.pairs().values()} == {(1, 1, 1)},
+                       "all memory of the pairs on node 1")
     check_traffic(sender.end())
     assert json.loads(guest.end().splitlines()[-1])["reordered"] == 0
 
@@ -156,6 +160,32 @@ def test_moves_under_traffic(machine, host, veth):
     assert all(result["reordered"] == 0 for result in results), results
     for result in results[:2]:
         assert result["lost"] == 0 and result["returned"] > 1000, result
+
+
+def test_policies_change_under_traffic(machine, host, veth):
+    """From per-cpu to one worker a port, to two, unpinned and back: nothing lost, nothing overtaken, and homes are found again."""
+    daemon = host.start_daemon("--uplink up0 --threads 8", ports=2)
+    guests = [host.guest(0, node=0), host.guest(1, node=1)]
+    senders = [host.sender("--packet wire0", [0, 1]), host.sender("--packet up0", [0, 1], "--id 1")]
+
+    def workers(port):
+        return {pair["worker"] for pair in daemon.pairs(port).values()}
+    for words, count in (("policy=per-port", 1), ("policy=multi-worker per-port=2", 2), ("pin=false", 2), ("policy=per-port", 1), ("pin=true", 1),
+                         ("policy=per-cpu", 2)):
+        daemon.cli(f"worker set {words}")
+        assert [len(workers(port)) for port in ("vm0", "vm1")] == [count, count], words
+        before = daemon.pairs()
+        machine.wait_until(lambda b=before: all(p["frames_to_guest"] > b[key]["frames_to_guest"] for key, p in daemon.pairs().items()),
+                           f"traffic on all pairs after {words}")
+        entries = daemon.affinity()
+        for (port, index), pair in daemon.pairs().items():
+            entry = entries[int(port[2:]), index]
+            assert (entry["worker"], entry["generation"]) == (pair["worker"], pair["generation"]), (port, index)
+    assert {(key[0], pair["node"]) for key, pair in daemon.pairs().items()} == {("vm0", 0), ("vm1", 1)}
+    for sender in senders:
+        check_traffic(sender.end())
+    for guest in guests:
+        assert json.loads(guest.end().splitlines()[-1])["reordered"] == 0
 
 
 def test_impossible_edit_is_put_back(machine, host, veth):

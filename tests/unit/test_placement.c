@@ -452,6 +452,13 @@ static void relieves_standing(void **state)
 	assert_int_equal(compute(w), 1);
 	assert_choice(w, 0, 1, PLACEMENT_REASON_STANDING);
 
+	/* Moved just now: not again before it has rested, so that moves stay bounded whatever stands. */
+	w->pairs[1].rest_ms = PLACEMENT_STANDING_REST_MS - 1;
+	w->pairs[0].rest_ms = PLACEMENT_STANDING_REST_MS - 1;
+	assert_int_equal(compute(w), 0);
+	w->pairs[0].rest_ms = PLACEMENT_STANDING_REST_MS;
+	assert_int_equal(compute(w), 1);
+
 	w = MACHINE(1, 2); /* the others have no idle worker */
 	add_settled(w, 0, 0, 300)->standing_us = 50;
 	add_settled(w, 1, 0, 300);

@@ -131,6 +131,7 @@ struct engine {
 	/* unserved.c */
 	struct {
 		uint64_t rounds; /* of the last look */
+		unsigned stood;	 /* looks in a row in which it made no round, and work waited */
 		unsigned ran;	 /* looks in a row in which it did, since it stalled */
 		unsigned trust;	 /* so many are wanted */
 		bool stalled;	 /* work waits, and it does not come to run */

@@ -17,7 +17,7 @@
  *		node's workers, first difference counts: not a CPU of the guest's own vCPUs; not full; no SMT sibling of a vCPU; fewest pairs of the same
  *		port; least load (measured, then number of pairs); lowest number. Sharing a CPU with the guest comes before leaving
  *		its memory: a vCPU moves on or sleeps, remote memory costs every frame.
- *   Paid moves, at most moves_max in a plan, most urgent first. A pair that rests (rest_ms) takes no part, but for the first:
+ *   Paid moves, at most moves_max in a plan, most urgent first. A pair that rests (rest_ms) takes no part; for the first, a tenth of that is enough:
  *   stand	A pair that waited over PLACEMENT_STANDING_US on a busy worker that also serves others goes to an idle worker, one
  *		pair to each: at home, or anywhere if its worker is full.
  *   go home	A pair on another node than its home (S1's re-homing) moves there, unless that fills a worker while its present one
@@ -119,6 +119,7 @@ struct placement_choice {
 #define PLACEMENT_TRICKLE_PERMILLE 50
 #define PLACEMENT_STANDING_US 10
 #define PLACEMENT_REST_MS 1000
+#define PLACEMENT_STANDING_REST_MS 100
 
 /**
  * placement_compute() - choose a worker for every pair

@@ -52,6 +52,8 @@ static void relieve_standing(struct planner *p)
 
 		if (pair->standing_us <= PLACEMENT_STANDING_US || planner_is_ordered(p, pair) || (int)from != pair->worker_now)
 			continue;
+		if (pair->rest_ms && pair->rest_ms < PLACEMENT_STANDING_REST_MS)
+			continue;
 		/* Alone, it waits for itself: no other worker would be faster. */
 		if (p->worker[from].busy < PLACEMENT_BUSY_PERMILLE || p->worker[from].pairs < 2 ||
 		    p->worker[from].busy < pair->load_permille + PLACEMENT_IDLE_PERMILLE)

@@ -64,11 +64,14 @@ static bool try_again(struct engine *engine, unsigned w, bool ran)
 /* Return: true if it is found to be stalled. */
 static bool judge(struct engine *engine, unsigned w, bool ran, uint64_t age)
 {
-	if (ran || age < UNSERVED_WAKE_NS)
+	if (ran || !age) {
+		engine->served[w].stood = 0;
 		return false;
+	}
 	worker_wake(engine->workers[w]);
-	if (age < UNSERVED_STALL_NS)
+	if (++engine->served[w].stood < UNSERVED_STALL_LOOKS)
 		return false;
+	engine->served[w].stood = 0;
 	engine->served[w].stalled = true;
 	engine->served[w].ran = 0;
 	engine->served[w].trust = min_u32(max_u32(2 * engine->served[w].trust, UNSERVED_TRUST_LOOKS), UNSERVED_TRUST_LOOKS_MAX);
