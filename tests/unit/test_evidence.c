@@ -58,6 +58,7 @@ static void node_of_pages(void **state)
 {
 	size_t size = (size_t)sysconf(_SC_PAGESIZE);
 	int fd = memfd_create("evidence", MFD_CLOEXEC), node;
+	const void *pages[4];
 	char *guest, *ours;
 	unsigned at, expected;
 
@@ -78,6 +79,15 @@ static void node_of_pages(void **state)
 	print_message("page on node %d, this thread on %u\n", node, expected);
 	assert_int_equal(evidence_ring_node(guest + size), node);
 	assert_int_equal(evidence_ring_node(ours + size), node);
+
+	/* Several at once: what most of those that are known say. The last page was touched by nobody. */
+	pages[0] = ours + size + 1;
+	pages[1] = guest + size + 7;
+	pages[2] = NULL;
+	pages[3] = ours + 3 * size;
+	assert_int_equal(evidence_pages_node(pages, 4), node);
+	assert_int_equal(evidence_pages_node(pages, 0), -1);
+	assert_int_equal(evidence_pages_node(&pages[2], 2), -1);
 
 	/* A guest that shrinks its file must not kill us. */
 	assert_return_code(ftruncate(fd, 0), errno);
