@@ -155,6 +155,12 @@ static inline bool ring_is_withdrawn(const struct managed_port *mp, unsigned rin
 	return mp->withdrawn[ring / 64] >> (ring % 64) & 1;
 }
 
+/* As of the publisher's last look. */
+static inline bool ring_in_service(const struct managed_port *mp, unsigned ring)
+{
+	return mp->active[ring / 64] >> (ring % 64) & 1;
+}
+
 static inline unsigned domain_count(const struct engine *engine)
 {
 	return engine->uplink_count ? engine->uplink_count : 1;

@@ -12,11 +12,6 @@
 
 #include "control/publisher.h"
 
-static inline bool ring_in_service(const struct managed_port *mp, unsigned ring)
-{
-	return mp->active[ring / 64] >> (ring % 64) & 1;
-}
-
 static inline bool pair_receives(const struct managed_port *mp, unsigned index)
 {
 	return ring_in_service(mp, 2 * index);

@@ -40,7 +40,7 @@ static void look_at_pairs(struct engine *engine, uint64_t *longest)
 		for (unsigned i = 0; engine->ports[id] && i < engine->ports[id]->config.queues; i++) {
 			struct managed_pair *managed = &engine->ports[id]->pairs[i];
 			const int w = atomic_load(&managed->pair->worker);
-			const uint64_t age = look_at_pair(managed, w >= 0 && managed->watched_by == w, now);
+			const uint64_t age = look_at_pair(managed, w >= 0 && ring_in_service(engine->ports[id], 2 * i + 1), now);
 
 			managed->longest_wait_us = max_u32(managed->longest_wait_us, (uint32_t)(age / 1000));
 			if (w >= 0 && age > longest[w])
