@@ -82,6 +82,11 @@ def test_pairs_go_where_the_guests_memory_is(machine, host, veth):
         entry = daemon.affinity()[ids[port], index]
         assert (entry["cpu"], entry["node"], entry["worker"]) == (value["cpu"], value["node"], value["worker"])
         assert entry["generation"] == value["generation"]
+    # What is for all guests is taken by a worker of the host link's own node.
+    nodes = {worker["worker"]: worker["node"] for worker in daemon.workers().values()}
+    for node in (0, 1):
+        entry, = json.loads(machine.run(f"bpftool -j map dump pinned /sys/fs/bpf/vhostlane/up0/settings_n{node}"))
+        assert nodes[entry["formatted"]["value"]["flood_worker"]] == node
     # Host and wire reach both guests through those lanes.
     for carrier in ("--packet wire0", "--packet up0"):
         check_traffic(host.sender(carrier, [0, 1], "--count 2000").wait())

@@ -241,6 +241,7 @@ void publisher_publish(struct engine *engine)
 {
 	tell_of_learned(engine);
 	look_at_rings(engine);
+	put_flood_workers(engine);
 	place_new_pairs(engine);
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
 		if (engine->ports[id])

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "control/ports.h"
 #include "control/publisher_private.h"
+#include "control/workforce.h"
 
 void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index)
 {
@@ -139,6 +140,40 @@ void publisher_follow_nodes(struct engine *engine)
 			continue;
 		mp->published_value.node = node;
 		put_addresses(engine, mp);
+	}
+}
+
+static bool runs_well(const struct engine *engine, unsigned w)
+{
+	return workforce_uses(engine, w) && !engine->served[w].stalled;
+}
+
+/* Of a device of @node (-1 = none). The present one stays while it is as good as any. */
+static void put_flood_worker(const struct engine *engine, struct vl_settings *settings, int node)
+{
+	int best = -1, best_rank = 0;
+
+	for (unsigned w = 0; settings && w < engine->worker_count; w++) {
+		const int rank = !runs_well(engine, w) ? 0 : 1 + 2 * (node >= 0 && worker_node(engine->workers[w]) == node) +
+							    (w == settings->flood_worker);
+
+		if (rank > best_rank) {
+			best = (int)w;
+			best_rank = rank;
+		}
+	}
+	if (best >= 0)
+		__atomic_store_n(&settings->flood_worker, (uint32_t)best, __ATOMIC_RELAXED);
+}
+
+void put_flood_workers(struct engine *engine)
+{
+	for (unsigned u = 0; u < engine->uplink_count; u++) {
+		struct bpf_set *bpf = uplink_bpf(engine->uplinks[u]);
+
+		put_flood_worker(engine, bpf_set_settings(bpf, -1), uplink_info(engine->uplinks[u])->node);
+		for (int node = 0; node < VL_NODES_MAX; node++)
+			put_flood_worker(engine, bpf_set_settings(bpf, node), node);
 	}
 }
 

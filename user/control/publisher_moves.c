@@ -342,6 +342,7 @@ static void place_again(struct engine *engine, unsigned moves_max, bool afresh)
 	struct move *moves = calloc(count + 1, sizeof(*moves));
 	unsigned move_count = 0;
 
+	put_flood_workers(engine);
 	for (unsigned i = 0; moves && i < count; i++) {
 		struct managed_pair *managed = &placed[i].mp->pairs[placed[i].index];
 

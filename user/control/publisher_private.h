@@ -37,6 +37,7 @@ void publish_plan(struct engine *engine); /* and a grace period */
 void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index);
 void put_addresses(struct engine *engine, struct managed_port *mp); /* as they are, with the pairs that receive now */
 void drop_addresses(struct engine *engine, struct managed_port *mp);
+void put_flood_workers(struct engine *engine); /* who takes what is for all, and what nobody is named for */
 unsigned receiving_pairs(const struct managed_port *mp); /* highest one + 1 */
 
 /* publisher_steering.c */
