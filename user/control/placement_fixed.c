@@ -15,6 +15,11 @@ struct run {
 	uint8_t chosen[VL_WORKERS_MAX];
 };
 
+static unsigned own_worker(const struct planner *p, const struct run *run, unsigned slot)
+{
+	return (run->pairs->port * run->slots + slot) % p->workers;
+}
+
 /* Who serves a slot now, if he may go on. */
 static uint8_t present_of(const struct planner *p, const struct run *run, unsigned slot)
 {
@@ -53,7 +58,7 @@ static void deal_slots(const struct planner *p, struct run *run)
 	unsigned slot;
 
 	for (slot = 0; slot < run->slots; slot++) {
-		unsigned own = (run->pairs->port * run->slots + slot) % p->workers;
+		const unsigned own = own_worker(p, run, slot);
 
 		run->chosen[slot] = run->candidates & BIT(own) ? (uint8_t)own : NOBODY;
 		taken |= run->candidates & BIT(own);
@@ -74,12 +79,14 @@ static void deal_slots(const struct planner *p, struct run *run)
 	}
 }
 
-static enum placement_reason why_dealt(const struct planner *p, const struct placement_pair *pair, int node, unsigned w)
+static enum placement_reason why_dealt(const struct planner *p, const struct run *run, const struct placement_pair *pair, int node, unsigned w)
 {
+	const unsigned own = own_worker(p, run, pair->index % run->slots);
+
 	if (planner_is_ordered(p, pair))
 		return PLACEMENT_REASON_PINNED;
-	if (pair->worker_now >= 0 && !planner_has(p, pair->worker_now))
-		return planner_why_away(p, pair);
+	if (!planner_has(p, (int)own) && (node < 0 || p->worker[own].node == node)) /* a stand-in */
+		return p->lawful & BIT(own) ? PLACEMENT_REASON_RESCUED : PLACEMENT_REASON_CPU_GONE;
 	return node >= 0 && p->nearest[node] >= 0 && p->worker[w].node != node ? PLACEMENT_REASON_NEAREST_NODE : PLACEMENT_REASON_PORT_THREAD;
 }
 
@@ -99,7 +106,7 @@ void planner_fixed(struct planner *p, unsigned workers_per_port)
 		for (i = first; i < first + run.count; i++) {
 			p->choices[i] = (struct placement_choice){ -1, PLACEMENT_REASON_NONE };
 			w = planner_is_ordered(p, &pairs[i]) ? (unsigned)pairs[i].worker_wanted : run.chosen[pairs[i].index % run.slots];
-			planner_put(p, i, w, why_dealt(p, &pairs[i], node, w));
+			planner_put(p, i, w, why_dealt(p, &run, &pairs[i], node, w));
 		}
 	}
 }
