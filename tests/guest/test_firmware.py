@@ -80,8 +80,8 @@ def test_firmware_then_linux(rig):
     lan = Lan(rig, count=1, queues=QUEUES)
     address = f"{lan.net}.11"
     BootServer(lan, address)
-    guest = NetworkBoot("firmware", rig.directory, vhost_user(lan.socket(0), mac_of(0), QUEUES, reconnect=1, extra=f",romfile={ROM},bootindex=0"),
-                        cpus=2, memory=256)
+    device = [word.replace("romfile=", f"romfile={ROM},bootindex=0") for word in vhost_user(lan.socket(0), mac_of(0), QUEUES, reconnect=1)]
+    guest = NetworkBoot("firmware", rig.directory, device, cpus=2, memory=256)
     guest.ip, guest.number, guest.lan = address, 0, lan
     rig.undo(guest.kill)
     guest.start()

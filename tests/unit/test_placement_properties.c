@@ -248,7 +248,7 @@ static void invent_guest(struct world *w, unsigned port, unsigned pairs, bool bo
 	unsigned node = port % w->topology.node_count, i, k, nth = port / w->topology.node_count;
 	struct cpulist vcpus = { 0 };
 
-	for (i = k = 0; bound && i < w->topology.cpu_count && !cpulist_count(&vcpus); i++)
+	for (i = k = 0; bound && i < w->topology.cpu_count; i++)
 		if (w->topology.cpus[i].node == (int)node && k++ == nth % 4)
 			cpulist_add(&vcpus, i);
 	for (i = 0; i < pairs; i++) {
