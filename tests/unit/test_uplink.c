@@ -301,9 +301,9 @@ static void test_mtu(void **state)
 	struct error error = { 0 };
 	struct netdev_info info;
 
-	assert_int_equal(uplink_mtu_changed(uplink, &error), 0); /* it has not */
+	assert_int_equal(uplink_device_changed(uplink, &error), 0); /* it has not */
 	rig_command("ip link set " UPLINK " mtu 1400");
-	assert_int_equal(uplink_mtu_changed(uplink, &error), 0);
+	assert_int_equal(uplink_device_changed(uplink, &error), 0);
 	assert_int_equal(uplink_info(uplink)->mtu, 1400);
 	assert_int_equal(netdev_get(host_link_host_end(link)->ifname, &info, NULL), 0);
 	assert_int_equal(info.mtu, 1400);
@@ -311,7 +311,7 @@ static void test_mtu(void **state)
 	assert_int_equal(info.mtu, 1400);
 
 	rig_command("ip link set " UPLINK " mtu 3000");
-	assert_int_equal(uplink_mtu_changed(uplink, &error), -EMSGSIZE);
+	assert_int_equal(uplink_device_changed(uplink, &error), -EMSGSIZE);
 	assert_non_null(strstr(error.text, "3000"));
 	assert_non_null(strstr(error.text, "1754"));
 	assert_non_null(strstr(error.text, "restart"));
@@ -322,12 +322,12 @@ static void test_mtu(void **state)
 	uplink = open_or_fail(&s);
 	assert_int_equal(host_link_host_end(uplink_host_link(uplink, 0))->mtu, 3000);
 	rig_command("ip link set " UPLINK " mtu 9000");
-	assert_int_equal(uplink_mtu_changed(uplink, &error), -EMSGSIZE);
+	assert_int_equal(uplink_device_changed(uplink, &error), -EMSGSIZE);
 	uplink_close(uplink);
 	uplink = open_or_fail(&s);
 	assert_int_equal(host_link_host_end(uplink_host_link(uplink, 0))->mtu, 9000);
 	rig_command("ip link set " UPLINK " mtu 1500");
-	assert_int_equal(uplink_mtu_changed(uplink, &error), 0);
+	assert_int_equal(uplink_device_changed(uplink, &error), 0);
 	assert_int_equal(host_link_host_end(uplink_host_link(uplink, 0))->mtu, 1500);
 	uplink_close(uplink);
 }
@@ -341,7 +341,7 @@ static void test_device_goes_away(void **state)
 
 	copy_string(engine, sizeof(engine), host_link_engine_end(uplink_host_link(uplink, 0))->ifname);
 	rig_remove_wire();
-	assert_int_equal(uplink_mtu_changed(uplink, &error), -ENODEV);
+	assert_int_equal(uplink_device_changed(uplink, &error), -ENODEV);
 	uplink_close(uplink);
 	assert_int_equal(if_nametoindex(engine), 0);
 	assert_int_equal(access(BPF_PIN_ROOT, F_OK), -1);

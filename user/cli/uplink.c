@@ -47,7 +47,7 @@ static void print_warnings(FILE *out, json_t *warnings)
 
 static void print(FILE *out, json_t *uplinks)
 {
-	static const char *const columns[] = { "ifname", "state", "mode", "queues", "node", "mtu", "dispatcher", "adopted", "irq_cpus", NULL };
+	static const char *const columns[] = { "ifname", "state", "mode", "queues", "node", "mtu", "tx_checksum", "dispatcher", "adopted", "irq_cpus", NULL };
 	json_t *uplink, *all = json_copy(uplinks), *warnings = json_array();
 	size_t index;
 

@@ -15,6 +15,7 @@
 
 #include "control/check_report.h"
 #include "control/netdev.h"
+#include "datapath/lane.h"
 
 #define VERSION_NEEDED_MAJOR 5
 #define VERSION_NEEDED_MINOR 18 /* XDP programs that take frames in several buffers */
@@ -45,6 +46,9 @@ static void check_af_xdp(struct check *check)
 	if (fd >= 0) {
 		close(fd);
 		check_found(check, CHECK_OK, "AF_XDP sockets", NULL, "there");
+		check_found(check, CHECK_OK, "AF_XDP transmit metadata", NULL,
+			    lane_kernel_has_metadata() ? "taken: checksums that guests leave open can be left to a device that completes them"
+						       : "not taken (before Linux 6.11): vhostlane completes guests' checksums itself");
 	} else if (errno == EPERM || errno == EACCES) {
 		check_found(check, check->uplinks_need, "AF_XDP sockets", "run as root or with CAP_NET_RAW", "%s", strerror(errno));
 	} else {

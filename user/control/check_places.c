@@ -18,6 +18,7 @@
 #include "control/netdev.h"
 #include "control/netdev_xdp.h"
 #include "control/topology.h"
+#include "control/tx_checksum.h"
 #include "control/uplink_check.h"
 #include "control/uplink_lock.h"
 #include "control/vhost_user.h"
@@ -108,6 +109,18 @@ static void check_mode(struct check *check, const char *what, enum lane_mode mod
 		check_found(check, CHECK_FAIL, what, "set mode: auto or copy", "mode zero-copy: its driver has none");
 }
 
+/* As it will be, if the mode is what the driver's features promise. */
+static enum tx_checksum foresee_checksum(const struct netdev_info *info, enum lane_mode mode)
+{
+	uint64_t features = 0;
+
+	if (!lane_kernel_has_metadata())
+		return TX_CHECKSUM_ENGINE;
+	if (mode == LANE_MODE_AUTO && !netdev_xdp_features(info->ifindex, &features) && features & NETDEV_XDP_XSK_ZEROCOPY)
+		mode = LANE_MODE_ZERO_COPY;
+	return tx_checksum_offered(info, mode);
+}
+
 static void check_uplink(struct check *check, const struct config_uplink *uplink, unsigned cpus)
 {
 	const struct uplink_setup setup = {
@@ -126,9 +139,9 @@ static void check_uplink(struct check *check, const struct config_uplink *uplink
 	if (uplink_lock_probe(uplink->ifname, &error) < 0)
 		check_error(check, CHECK_FAIL, &error);
 	else
-		check_found(check, CHECK_OK, what, NULL, "%s, driver %s, %u receive queues, MTU %u, node %d, mode %s",
+		check_found(check, CHECK_OK, what, NULL, "%s, driver %s, %u receive queues, MTU %u, node %d, mode %s, checksums by the %s",
 			    info.kind[0] ? info.kind : "hardware", info.driver[0] ? info.driver : "?", info.rx_queues, info.mtu, info.node,
-			    lane_mode_names[uplink->mode]);
+			    lane_mode_names[uplink->mode], tx_checksum_names[foresee_checksum(&info, uplink->mode)]);
 	check_mode(check, what, uplink->mode, &info);
 	/* What a living daemon put there is not to be taken off. */
 	if (!error.code)

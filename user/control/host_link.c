@@ -21,7 +21,7 @@ struct host_link {
 
 /*
  * What the host's stack must not leave to this device: XDP and the guests see the frame as it lies in memory, so checksums are complete, VLAN
- * tags are in place, and nothing is longer than the MTU. Receive side needs nothing: the engine sends complete frames.
+ * tags are in place, and nothing is longer than the MTU. The receive side needs nothing.
  */
 static const struct {
 	const char *name;
@@ -137,6 +137,8 @@ static int open_lanes(struct host_link *link, struct error *error)
 	link->device = lane_device_open(&setup, error);
 	if (!link->device)
 		return error && error->code ? error->code : -EIO;
+	/* The stack takes open checksums from a veth, and completes those that it sends on. */
+	lane_device_leave_checksum(link->device, true);
 	return bpf_set_fill_lanes(link->set, (int)link->setup.node, link->device, error);
 }
 
@@ -208,6 +210,11 @@ const struct netdev_info *host_link_host_end(const struct host_link *link)
 const struct netdev_info *host_link_engine_end(const struct host_link *link)
 {
 	return &link->engine;
+}
+
+enum tx_checksum host_link_tx_checksum(const struct host_link *link)
+{
+	return lane_device_leaves_checksum(link->device) ? TX_CHECKSUM_KERNEL : TX_CHECKSUM_ENGINE;
 }
 
 unsigned host_link_queues(const struct host_link *link)

@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "control/bpf_loader.h"
 #include "control/netdev.h"
+#include "control/tx_checksum.h"
 #include "datapath/lane.h"
 
 #define HOST_LINK_QUEUES_MAX 16
@@ -31,6 +32,7 @@ void host_link_close(struct host_link *link); /* NULL is fine */
 struct lane_device *host_link_device(struct host_link *link);
 const struct netdev_info *host_link_host_end(const struct host_link *link);
 const struct netdev_info *host_link_engine_end(const struct host_link *link);
+enum tx_checksum host_link_tx_checksum(const struct host_link *link);
 unsigned host_link_queues(const struct host_link *link);
 int host_link_set_mtu(struct host_link *link, unsigned mtu, struct error *error); /* -EMSGSIZE: more than its lanes hold */
 

@@ -60,7 +60,7 @@ static void look_at_link(struct link_monitor *monitor, unsigned index, const str
 		log_info("uplink %s: %s", uplink_info(uplink)->ifname, carrier ? "carrier" : "down, or no carrier");
 	monitor->seen[index].carrier = carrier;
 	monitor->seen[index].up = link->ifi_flags & IFF_UP;
-	result = uplink_mtu_changed(uplink, &error);
+	result = uplink_device_changed(uplink, &error);
 	if (result == -ENODEV)
 		note_gone(monitor, index); /* the event of its removal comes behind this one */
 	else if (result)

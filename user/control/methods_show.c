@@ -299,8 +299,9 @@ static json_t *show_host_links(const struct engine *engine, struct uplink *uplin
 
 		if (!link)
 			continue;
-		json_array_append_new(list, json_pack("{ss si si so so so}", "ifname", host_link_host_end(link)->ifname, "node", (int)node, "queues",
-						      (int)lane_device_queues(host_link_device(link)), "umem", show_memory(host_link_device(link)),
+		json_array_append_new(list, json_pack("{ss si si ss so so so}", "ifname", host_link_host_end(link)->ifname, "node", (int)node, "queues",
+						      (int)lane_device_queues(host_link_device(link)), "tx_checksum",
+						      tx_checksum_names[host_link_tx_checksum(link)], "umem", show_memory(host_link_device(link)),
 						      "frames", show_census(engine, host_link_device(link)), "kernel_drops",
 						      show_kernel_drops(host_link_device(link))));
 	}
@@ -329,8 +330,9 @@ json_t *show_uplink(struct engine *engine, unsigned index)
 	const struct netdev_info *info = uplink_info(uplink);
 	struct lane_device *device = uplink_device(uplink);
 
-	return json_pack("{ss ss so ss si si si sb sb so so so so ss so}", "ifname", info->ifname, "state", link_monitor_state(engine, index), "mac", show_mac(info->mac), "mode",
+	return json_pack("{ss ss so ss si si si ss sb sb so so so so ss so}", "ifname", info->ifname, "state", link_monitor_state(engine, index), "mac", show_mac(info->mac), "mode",
 			 lane_mode_names[lane_device_mode(device)], "queues", (int)lane_device_queues(device), "node", info->node, "mtu", (int)info->mtu,
+			 "tx_checksum", tx_checksum_names[uplink_tx_checksum(uplink)],
 			 "dispatcher", bpf_set_dispatcher(uplink_bpf(uplink)), "adopted", bpf_set_adopted(uplink_bpf(uplink)), "umem",
 			 show_memory(device), "frames", show_census(engine, device), "kernel_drops", show_kernel_drops(device), "host_links",
 			 show_host_links(engine, uplink), "warnings", uplink_warnings(uplink),
@@ -350,7 +352,29 @@ json_t *show_trouble(struct engine *engine)
 	return list;
 }
 
-static json_t *show_uplink_counters(struct uplink *uplink, bool only_drops)
+/* Frames that all workers sent there with their checksum left to it. */
+static uint64_t left_checksums(const struct engine *engine, const struct lane_device *device)
+{
+	uint64_t count = 0;
+
+	for (unsigned d = 0; d < engine->device_count; d++)
+		for (unsigned w = 0; engine->devices[d].device == device && w < engine->worker_count; w++)
+			count += load(&worker_lane_port(engine->workers[w], d)->left_checksums);
+	return count;
+}
+
+static void add_left_checksums(json_t *object, const struct engine *engine, struct uplink *uplink)
+{
+	uint64_t host = 0;
+
+	for (unsigned node = 0; node < VL_NODES_MAX; node++)
+		if (uplink_host_link(uplink, node))
+			host += left_checksums(engine, host_link_device(uplink_host_link(uplink, node)));
+	json_object_set_new(object, "checksums_left_to_wire", json_integer((json_int_t)left_checksums(engine, uplink_device(uplink))));
+	json_object_set_new(object, "checksums_left_to_host", json_integer((json_int_t)host));
+}
+
+static json_t *show_uplink_counters(const struct engine *engine, struct uplink *uplink, bool only_drops)
 {
 	uint64_t values[VL_REASON_COUNT] = {0};
 	json_t *object = json_object(), *kernel = show_kernel_drops(uplink_device(uplink)), *value;
@@ -369,6 +393,8 @@ static json_t *show_uplink_counters(struct uplink *uplink, bool only_drops)
 		json_object_set(object, text, value);
 	}
 	json_decref(kernel);
+	if (!only_drops)
+		add_left_checksums(object, engine, uplink);
 	return object;
 }
 
@@ -389,6 +415,6 @@ json_t *show_counters(const struct engine *engine, bool only_drops)
 		json_object_set_new(workers, name, object);
 	}
 	for (unsigned u = 0; u < engine->uplink_count; u++)
-		json_object_set_new(uplinks, uplink_info(engine->uplinks[u])->ifname, show_uplink_counters(engine->uplinks[u], only_drops));
+		json_object_set_new(uplinks, uplink_info(engine->uplinks[u])->ifname, show_uplink_counters(engine, engine->uplinks[u], only_drops));
 	return json_pack("{so so so}", "ports", ports, "workers", workers, "uplinks", uplinks);
 }

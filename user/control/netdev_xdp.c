@@ -12,6 +12,7 @@
 #define NETDEV_CMD_DEV_GET 1
 #define NETDEV_A_DEV_IFINDEX 1
 #define NETDEV_A_DEV_XDP_FEATURES 3
+#define NETDEV_A_DEV_XSK_FEATURES 6
 
 struct answer {
 	int wanted; /* attribute */
@@ -69,11 +70,11 @@ static struct nl_msg *request(int family, uint8_t command)
 	return message;
 }
 
-static int ask_features(struct nl_sock *socket, unsigned ifindex, uint64_t *features)
+static int ask_device(struct nl_sock *socket, unsigned ifindex, int attribute, uint64_t *value)
 {
 	uint16_t family = 0;
 	struct answer of_family = { CTRL_ATTR_FAMILY_ID, sizeof(family), &family, 0 };
-	struct answer of_device = { NETDEV_A_DEV_XDP_FEATURES, sizeof(*features), features, 0 };
+	struct answer of_device = { attribute, sizeof(*value), value, 0 };
 	struct nl_msg *message = request(GENL_ID_CTRL, CTRL_CMD_GETFAMILY);
 	int code;
 
@@ -90,7 +91,7 @@ static int ask_features(struct nl_sock *socket, unsigned ifindex, uint64_t *feat
 	return ask(socket, message, &of_device);
 }
 
-int netdev_xdp_features(unsigned ifindex, uint64_t *features)
+static int device_attribute(unsigned ifindex, int attribute, uint64_t *value)
 {
 	struct nl_sock *socket = nl_socket_alloc();
 	int code = -ENOMEM;
@@ -98,7 +99,17 @@ int netdev_xdp_features(unsigned ifindex, uint64_t *features)
 	if (!socket)
 		return code;
 	nl_socket_disable_auto_ack(socket); /* one answer a request */
-	code = nl_connect(socket, NETLINK_GENERIC) < 0 ? -EIO : ask_features(socket, ifindex, features);
+	code = nl_connect(socket, NETLINK_GENERIC) < 0 ? -EIO : ask_device(socket, ifindex, attribute, value);
 	nl_socket_free(socket);
 	return code;
+}
+
+int netdev_xdp_features(unsigned ifindex, uint64_t *features)
+{
+	return device_attribute(ifindex, NETDEV_A_DEV_XDP_FEATURES, features);
+}
+
+int netdev_xsk_features(unsigned ifindex, uint64_t *features)
+{
+	return device_attribute(ifindex, NETDEV_A_DEV_XSK_FEATURES, features);
 }

@@ -10,7 +10,11 @@
 #define NETDEV_XDP_REDIRECT (1ull << 1)
 #define NETDEV_XDP_XSK_ZEROCOPY (1ull << 3)
 
-/* Return: 0 or negative errno value; -EOPNOTSUPP: this kernel does not tell. */
+/* enum netdev_xsk_flags: what zero-copy sockets can ask of the driver by transmit metadata. */
+#define NETDEV_XSK_TX_CHECKSUM (1ull << 1)
+
+/* Return: 0 or negative errno value; -EOPNOTSUPP, -ENODATA: this kernel does not tell. */
 int netdev_xdp_features(unsigned ifindex, uint64_t *features);
+int netdev_xsk_features(unsigned ifindex, uint64_t *features); /* Linux 6.8 */
 
 #endif

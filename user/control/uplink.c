@@ -30,6 +30,7 @@ struct uplink {
 	enum lane_mode mode; /* asked for; generic where native XDP was refused */
 	struct bpf_set *bpf;
 	struct lane_device *device;
+	enum tx_checksum tx_checksum;
 	struct host_link *host_links[VL_NODES_MAX];
 	struct uplink_warnings warnings;
 };
@@ -114,6 +115,16 @@ static void tune_napi(struct uplink *uplink)
 	uplink_lock_record(uplink->lock, &uplink->changes);
 }
 
+static void follow_checksum_offload(struct uplink *uplink)
+{
+	const enum tx_checksum before = uplink->tx_checksum, offered = tx_checksum_offered(&uplink->info, lane_device_mode(uplink->device));
+
+	lane_device_leave_checksum(uplink->device, offered != TX_CHECKSUM_ENGINE);
+	uplink->tx_checksum = lane_device_leaves_checksum(uplink->device) ? offered : TX_CHECKSUM_ENGINE;
+	if (uplink->tx_checksum != before)
+		log_info("uplink %s: open checksums are completed by the %s", uplink->info.ifname, tx_checksum_names[uplink->tx_checksum]);
+}
+
 static int open_lanes(struct uplink *uplink, struct error *error)
 {
 	struct lane_device_setup setup = {
@@ -137,6 +148,7 @@ static int open_lanes(struct uplink *uplink, struct error *error)
 	if (code < 0)
 		return code;
 	tune_napi(uplink);
+	follow_checksum_offload(uplink);
 	return 0;
 }
 
@@ -258,7 +270,7 @@ void uplink_stop(struct uplink *uplink)
 			set_ready(bpf_set_settings(uplink->bpf, (int)node), false);
 }
 
-int uplink_mtu_changed(struct uplink *uplink, struct error *error)
+int uplink_device_changed(struct uplink *uplink, struct error *error)
 {
 	struct netdev_info now;
 	unsigned mtu;
@@ -270,6 +282,7 @@ int uplink_mtu_changed(struct uplink *uplink, struct error *error)
 		return error_set(error, -ENODEV, "uplink %s: the device was replaced by another of that name; restart vhostlane",
 				 uplink->info.ifname);
 	memcpy(uplink->info.mac, now.mac, sizeof(now.mac));
+	follow_checksum_offload(uplink);
 	if (now.mtu == uplink->info.mtu)
 		return 0;
 	uplink->info.mtu = now.mtu;
@@ -292,6 +305,11 @@ int uplink_mtu_changed(struct uplink *uplink, struct error *error)
 const struct netdev_info *uplink_info(const struct uplink *uplink)
 {
 	return &uplink->info;
+}
+
+enum tx_checksum uplink_tx_checksum(const struct uplink *uplink)
+{
+	return uplink->tx_checksum;
 }
 
 struct lane_device *uplink_device(struct uplink *uplink)

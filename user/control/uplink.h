@@ -11,6 +11,7 @@
 #include "control/config.h"
 #include "control/host_link.h"
 #include "control/netdev.h"
+#include "control/tx_checksum.h"
 #include "datapath/lane.h"
 
 struct uplink;
@@ -30,14 +31,15 @@ void uplink_start(struct uplink *uplink);
 void uplink_stop(struct uplink *uplink);
 
 /*
- * The device's MTU or address may have changed (a link event): takes them over, host links follow. -EMSGSIZE: larger than the lanes' frames hold; the error
+ * The device's MTU, address or checksum offload may have changed (a link event): takes them over, host links follow. -EMSGSIZE: larger than the lanes' frames hold; the error
  * says so and names the remedy, host links stay at the largest that fits, larger frames are dropped by the kernel and counted there.
  * -ENODEV: the device is gone.
  */
-int uplink_mtu_changed(struct uplink *uplink, struct error *error);
+int uplink_device_changed(struct uplink *uplink, struct error *error);
 
-const struct netdev_info *uplink_info(const struct uplink *uplink); /* as of opening, MTU and address as of uplink_mtu_changed() */
+const struct netdev_info *uplink_info(const struct uplink *uplink); /* as of opening, MTU and address as of uplink_device_changed() */
 struct lane_device *uplink_device(struct uplink *uplink);
+enum tx_checksum uplink_tx_checksum(const struct uplink *uplink); /* who completes checksums now */
 struct host_link *uplink_host_link(struct uplink *uplink, unsigned node); /* NULL = none on that node */
 struct bpf_set *uplink_bpf(struct uplink *uplink);
 

@@ -43,6 +43,8 @@ struct frame_offload {
 	bool needs_checksum; /* the field at csum_start + csum_offset holds a sum to go on from; the rest up to the frame's
 			      * end is summed while the frame is copied */
 	bool verified;	     /* the transport checksum was found right */
+	bool plain_checksum; /* needs_checksum, and it is that of the packet's own TCP or UDP header, whole in the private head and right
+			      * behind a plain IP header: what devices know how to complete */
 	uint16_t csum_start, csum_offset;
 	uint16_t gso_size;	/* payload bytes of each segment but the last */
 	uint16_t header_length; /* Ethernet through transport header; 0 = not known */

@@ -213,6 +213,7 @@ bool frame_expect_completion(struct frame *frame, const struct layout *layout)
 		.csum_start = layout->transport,
 		.csum_offset = layout->protocol == IPPROTO_TCP ? TCP_CHECKSUM_OFFSET : UDP_CHECKSUM_OFFSET,
 		.header_length = layout->payload,
+		.plain_checksum = layout_is_plain(layout),
 	};
 	return true;
 }

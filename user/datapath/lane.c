@@ -213,11 +213,14 @@ static void tx_reap(struct lane_port *port, struct lane_queue *queue)
 	lane_ring_release(&queue->completion);
 }
 
+_Static_assert(FRAME_BURST <= 64, "a bit a frame");
+
 /* Frames of one batch on their way to TX. */
 struct tx_batch {
 	uint32_t frame_count, chunk_count;
 	const struct frame *frames[FRAME_BURST];
 	uint8_t chunks[FRAME_BURST]; /* of each frame */
+	uint64_t open;		     /* a bit a frame: its checksum is left to the device */
 	uint64_t addresses[LANE_TX_BATCH];
 	uint32_t lengths[LANE_TX_BATCH];
 };
@@ -231,6 +234,7 @@ static unsigned batch_pick(struct lane_port *port, struct tx_batch *batch, struc
 	unsigned i;
 
 	batch->frame_count = batch->chunk_count = 0;
+	batch->open = 0;
 	for (i = 0; i < count && batch->frame_count < FRAME_BURST; i++) {
 		uint32_t chunks = frames[i]->length <= room ? 1 : (frames[i]->length + room - 1) / room;
 
@@ -260,18 +264,33 @@ static void batch_shrink(struct lane_port *port, struct tx_batch *batch, uint32_
 	lane_count(&port->dropped_no_frame, dropped);
 }
 
-/* Copies one frame into its chunks, each filled before the next; short frames are padded with zero bytes. */
-static void copy_to_chunks(const struct lane_device *device, const struct frame *frame, const uint64_t *addresses, uint32_t *lengths)
+/* Tells the device which checksum to complete. It lies in the first piece: headers do. */
+static void ask_for_checksum(const struct lane_device *device, const struct frame *frame, uint64_t address)
+{
+	const struct lane_tx_metadata metadata = {
+		.flags = XDP_TXMD_FLAGS_CHECKSUM,
+		.csum_start = frame->offload.csum_start,
+		.csum_offset = frame->offload.csum_offset,
+	};
+
+	memcpy(device->area + address + LANE_TX_OFFSET - LANE_TX_METADATA, &metadata, sizeof(metadata));
+}
+
+/* Copies one frame into its chunks, each filled before the next; short frames are padded with zero bytes. @open: its checksum stays so. */
+static void copy_to_chunks(const struct lane_device *device, const struct frame *frame, const uint64_t *addresses, uint32_t *lengths,
+			   bool open)
 {
 	const uint32_t room = device->chunk_mask + 1 - LANE_TX_OFFSET;
 	const uint8_t *from = frame->head;
 	uint32_t left = frame->head_length, segment = 0, filled = 0;
 	uint8_t *to = device->area + *addresses + LANE_TX_OFFSET;
-	const bool complete = frame->offload.needs_checksum;
+	const bool complete = frame->offload.needs_checksum && !open;
 	struct frame_checksum checksum;
 
-	if (complete && frame->length <= room) {
-		frame_copy(frame, to, true);
+	if (open)
+		ask_for_checksum(device, frame, *addresses);
+	if (frame->offload.needs_checksum && frame->length <= room) {
+		frame_copy(frame, to, complete);
 		if (unlikely(frame->length < FRAME_LENGTH_PADDED))
 			memset(to + frame->length, 0, FRAME_LENGTH_PADDED - frame->length);
 		*lengths = max_u32(frame->length, FRAME_LENGTH_PADDED);
@@ -332,11 +351,13 @@ static uint32_t tx_space(const struct lane_queue *queue)
 /* Describes the next frame of the batch by entries from @at on, of a ring or of a stage. */
 static void describe_frame(struct xdp_desc *descs, uint32_t at, uint32_t mask, const struct tx_batch *batch, uint32_t *frame, uint32_t *chunk)
 {
-	for (uint32_t i = batch->chunks[(*frame)++]; i; i--, at++, (*chunk)++)
+	uint32_t metadata = batch->open >> *frame & 1 ? XDP_TX_METADATA : 0; /* of the frame, on its first entry */
+
+	for (uint32_t i = batch->chunks[(*frame)++]; i; i--, at++, (*chunk)++, metadata = 0)
 		descs[at & mask] = (struct xdp_desc){
 			.addr = batch->addresses[*chunk] + LANE_TX_OFFSET,
 			.len = batch->lengths[*chunk],
-			.options = i > 1 ? XDP_PKT_CONTD : 0,
+			.options = (i > 1 ? XDP_PKT_CONTD : 0) | metadata,
 		};
 }
 
@@ -460,6 +481,7 @@ static void batch_give(struct lane_port *port, struct lane_queue *queue, const s
 
 static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, struct tx_batch *batch)
 {
+	const bool leave = lane_device_leaves_checksum(port->device);
 	uint32_t got, frame = 0, chunk = 0;
 	uint64_t bytes = 0;
 
@@ -471,8 +493,12 @@ static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, str
 		got += frame_cache_take(&port->cache, batch->addresses + got, batch->chunk_count - got);
 		batch_shrink(port, batch, got);
 	}
-	for (uint32_t i = 0, at = 0; i < batch->frame_count; at += batch->chunks[i++])
-		copy_to_chunks(port->device, batch->frames[i], batch->addresses + at, batch->lengths + at);
+	for (uint32_t i = 0, at = 0; i < batch->frame_count; at += batch->chunks[i++]) {
+		const bool open = leave && batch->frames[i]->offload.plain_checksum;
+
+		batch->open |= (uint64_t)open << i;
+		copy_to_chunks(port->device, batch->frames[i], batch->addresses + at, batch->lengths + at, open);
+	}
 
 	if (port->stage)
 		batch_stage(port, queue, batch, &frame, &chunk);
@@ -484,6 +510,8 @@ static unsigned batch_send(struct lane_port *port, struct lane_queue *queue, str
 		bytes += batch->lengths[i];
 	lane_count(&port->sent_frames, frame);
 	lane_count(&port->sent_bytes, bytes);
+	if (batch->open && frame)
+		lane_count(&port->left_checksums, (uint64_t)__builtin_popcountll(batch->open << (64 - frame)));
 	return frame;
 }
 

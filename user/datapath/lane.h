@@ -59,6 +59,14 @@ enum lane_mode lane_device_mode(const struct lane_device *device); /* in use: ze
 void lane_device_set_mtu(struct lane_device *device, unsigned mtu);
 /* Longest frame that may be sent: MTU, Ethernet header, one VLAN tag (as the kernel itself allows). Bytes. */
 uint32_t lane_device_frame_max(const struct lane_device *device);
+/*
+ * Open checksums of TCP and UDP (offload.plain_checksum) are left to what stands behind the lanes, or not; all others are completed here
+ * while they are copied. Only where the kernel takes transmit metadata (Linux 6.11; lane_device_leaves_checksum() tells); at first it is not
+ * asked. The caller knows that the device takes them. Any thread, at any time.
+ */
+bool lane_kernel_has_metadata(void); /* tried, on a socket of its own; false also if sockets are not allowed. May block */
+void lane_device_leave_checksum(struct lane_device *device, bool leave);
+bool lane_device_leaves_checksum(const struct lane_device *device);
 struct frame_pool *lane_device_pool(struct lane_device *device);
 unsigned lane_device_queues(const struct lane_device *device);
 unsigned lane_device_workers(const struct lane_device *device);
@@ -84,6 +92,7 @@ struct lane_port {
 	uint64_t kicks, kicks_refused;	   /* refused: the device is down or gone (ENETDOWN, ENXIO); what is on TX stays there */
 	uint64_t lost_in_kernel;	   /* copy mode: frames that the kernel took off TX and the device then refused (EBUSY) */
 	uint64_t sent_frames, sent_bytes;
+	uint64_t left_checksums;	   /* of sent_frames: those whose checksum was left to the device */
 	uint64_t dropped_no_frame, dropped_ring_full, dropped_too_long; /* to device: frames not sent, by reason */
 	bool tx_pending; /* TX holds something that the kernel was not told of, or would not take yet. Still set after
 			  * lane_settle(): nothing will wake the worker for it; sleep a millisecond or so at most, then settle again */

@@ -180,6 +180,16 @@ uint32_t lane_device_frame_max(const struct lane_device *device)
 	return __atomic_load_n(&device->frame_max, __ATOMIC_RELAXED);
 }
 
+void lane_device_leave_checksum(struct lane_device *device, bool leave)
+{
+	__atomic_store_n(&device->leaves_checksum, leave && device->metadata, __ATOMIC_RELAXED);
+}
+
+bool lane_device_leaves_checksum(const struct lane_device *device)
+{
+	return __atomic_load_n(&device->leaves_checksum, __ATOMIC_RELAXED);
+}
+
 struct frame_pool *lane_device_pool(struct lane_device *device)
 {
 	return device->pool;

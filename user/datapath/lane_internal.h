@@ -19,18 +19,36 @@
 #ifndef XDP_PKT_CONTD
 #define XDP_PKT_CONTD (1 << 0)
 #endif
+#ifndef XDP_UMEM_TX_METADATA_LEN
+#define XDP_UMEM_TX_METADATA_LEN (1 << 2)
+#endif
+#ifndef XDP_TX_METADATA
+#define XDP_TX_METADATA (1 << 1)
+#endif
+#ifndef XDP_TXMD_FLAGS_CHECKSUM
+#define XDP_TXMD_FLAGS_CHECKSUM (1 << 1)
+#endif
 #ifndef XDP_MAX_TX_SKB_BUDGET
 #define XDP_MAX_TX_SKB_BUDGET 9
 #endif
 
 #define LANE_XDP_HEADROOM 256 /* XDP_PACKET_HEADROOM: the kernel leaves it before each received piece */
 #define LANE_TX_OFFSET 64     /* a sent piece starts here in its chunk: room for transmit metadata, aligned to a cache line */
+#define LANE_TX_METADATA 16   /* of which the kernel reads this much right before the piece */
 #define LANE_TX_CHUNKS_MAX 16 /* pieces of one sent frame; the kernel takes MAX_SKB_FRAGS = 17 */
 #define LANE_TX_BATCH 256     /* pieces put on TX under one lock */
 #define LANE_STAGE_SIZE LANE_TX_BATCH
 
 _Static_assert(LANE_XDP_HEADROOM >= FRAME_HEADROOM, "a received head has its headroom in the chunk");
 _Static_assert((LANE_RING_SIZE & (LANE_RING_SIZE - 1)) == 0, "the kernel wants powers of two");
+
+/* struct xsk_tx_metadata as of Linux 6.8, what the kernel is asked for. Offsets count from the piece's first byte. */
+struct lane_tx_metadata {
+	uint64_t flags;
+	uint16_t csum_start, csum_offset;
+	uint32_t unused;
+};
+_Static_assert(sizeof(struct lane_tx_metadata) == LANE_TX_METADATA && LANE_TX_METADATA <= LANE_TX_OFFSET, "there is room for it");
 
 /* One ring shared with the kernel. Its other end's index is read with acquire, ours is published with release. */
 struct lane_ring {
@@ -82,6 +100,8 @@ struct lane_device {
 	uint32_t chunk_mask; /* frame_size - 1 */
 	uint8_t *tx_owner;   /* worker that gave each chunk to TX; NULL where no two workers share a TX ring */
 	uint32_t frame_max;  /* longest frame that may be sent; control stores, workers load */
+	bool metadata;	     /* the kernel takes transmit metadata */
+	bool leaves_checksum; /* open checksums are left to it; control stores, workers load */
 	struct frame_pool *pool;
 	uint8_t *area;
 	struct lane_queue *queues;

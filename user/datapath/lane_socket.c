@@ -85,23 +85,36 @@ static void raise_memlock(void)
 	setrlimit(RLIMIT_MEMLOCK, &limit);
 }
 
+/* struct xdp_umem_reg as of Linux 6.8. The last word is padding to older kernels. */
+struct umem_registration {
+	uint64_t addr, len;
+	uint32_t chunk_size, headroom, flags, tx_metadata_len;
+};
+_Static_assert(sizeof(struct umem_registration) == sizeof(struct xdp_umem_reg), "the same to older kernels");
+
 static int register_umem(struct lane_device *device, int fd, struct error *error)
 {
 	const char *name = device->setup.ifname;
 	unsigned long long kib = frame_pool_bytes(device->pool) >> 10;
-	struct xdp_umem_reg umem;
+	struct umem_registration umem = {
+		.addr = (uintptr_t)device->area,
+		.len = frame_pool_bytes(device->pool),
+		.chunk_size = frame_pool_frame_size(device->pool),
+		.flags = XDP_UMEM_TX_METADATA_LEN,
+		.tx_metadata_len = LANE_TX_METADATA,
+	};
 	struct rlimit limit = {0};
 	int code;
 
-	/* The padding of this header's struct is tx_metadata_len to newer kernels. */
-	memset(&umem, 0, sizeof(umem));
-	umem.addr = (uintptr_t)device->area;
-	umem.len = frame_pool_bytes(device->pool);
-	umem.chunk_size = frame_pool_frame_size(device->pool);
 	raise_memlock();
-	if (!setsockopt(fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof(umem)))
+	code = setsockopt(fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof(umem)) ? -errno : 0;
+	device->metadata = code == 0;
+	if (code == -EINVAL) { /* an unknown flag before Linux 6.11 */
+		umem.flags = umem.tx_metadata_len = 0;
+		code = setsockopt(fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof(umem)) ? -errno : 0;
+	}
+	if (code == 0)
 		return 0;
-	code = -errno;
 	getrlimit(RLIMIT_MEMLOCK, &limit);
 	if (code == -ENOBUFS || code == -ENOMEM || code == -EPERM)
 		return error_set(error, code,
@@ -109,6 +122,25 @@ static int register_umem(struct lane_device *device, int fd, struct error *error
 				 "LimitMEMLOCK=infinity), grant CAP_IPC_LOCK, or use fewer queues or workers",
 				 name, kib, strerror(-code), (unsigned long long)limit.rlim_cur >> 10);
 	return error_set(error, code, "%s: %llu KiB of frame memory refused: %s; see the kernel's log", name, kib, strerror(-code));
+}
+
+bool lane_kernel_has_metadata(void)
+{
+	static const size_t page = 4096;
+	struct umem_registration umem = {
+		.len = page, .chunk_size = page, .flags = XDP_UMEM_TX_METADATA_LEN, .tx_metadata_len = LANE_TX_METADATA,
+	};
+	void *area = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+	bool taken;
+
+	umem.addr = (uintptr_t)area;
+	taken = fd >= 0 && area != MAP_FAILED && !setsockopt(fd, SOL_XDP, XDP_UMEM_REG, &umem, sizeof(umem));
+	if (fd >= 0)
+		close(fd);
+	if (area != MAP_FAILED)
+		munmap(area, page);
+	return taken;
 }
 
 static int ring_size_set(const struct lane_device *device, int fd, int option, uint32_t size, struct error *error)

@@ -43,4 +43,10 @@ struct layout {
  */
 void layout_parse(const uint8_t *head, uint32_t length, struct layout *layout);
 
+/* TCP or UDP behind an IP header without any extension. */
+static inline bool layout_is_plain(const struct layout *layout)
+{
+	return layout->level == LAYOUT_TRANSPORT && !layout->flags;
+}
+
 #endif

@@ -86,6 +86,7 @@ enum segment_verdict segment_start(struct segmenter *s, const struct frame *fram
 		.csum_start = layout.transport,
 		.csum_offset = s->tcp ? 16 : 6,
 		.header_length = layout.payload,
+		.plain_checksum = layout_is_plain(&layout),
 	};
 	memcpy(s->head, frame->head, layout.payload);
 	if (s->ipv4)

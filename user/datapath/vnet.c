@@ -104,6 +104,7 @@ static enum vnet_verdict judge(struct frame *frame, uint64_t negotiated)
 		frame->offload.csum_start = le16toh(frame->vnet.csum_start);
 		frame->offload.csum_offset = le16toh(frame->vnet.csum_offset);
 		frame->offload.header_length = layout.payload;
+		frame->offload.plain_checksum = layout_is_plain(&layout) && frame->offload.csum_start == layout.transport;
 	}
 	if (frame->vnet.gso_type == VNET_GSO_NONE)
 		return VNET_GOOD;
