@@ -78,6 +78,8 @@ static void check_burst(const struct packet *p, uint32_t size, uint32_t first, u
 		const uint32_t length = packet_make(&part, expected, false);
 		const uint32_t field = (uint32_t)frame->offload.csum_start + frame->offload.csum_offset;
 
+		assert_int_equal(frame->offload.plain_checksum, !p->ip_options);
+
 		assert_ptr_equal(frame, &burst->frames[i]);
 		assert_int_equal(frame->length, length);
 		assert_int_equal(frame->offload.gso, FRAME_GSO_NONE);

@@ -83,7 +83,45 @@ static void checksum_is_taken_over(void **state)
 		assert_int_equal(offload.csum_offset, p.udp ? 6 : 16);
 		assert_int_equal(offload.header_length, at.payload);
 		assert_int_equal(offload.gso, FRAME_GSO_NONE);
+		assert_true(offload.plain_checksum);
 		assert_int_equal(judge(&p, &h, EVERY_SENDER_FEATURE & ~VNET_F_CSUM, &offload), VNET_NOT_NEGOTIATED);
+	}
+}
+
+/* No device is asked for what it may not find by itself: behind IP options and extension headers, in fragments, in tunnels. */
+static void which_checksums_are_plain(void **state)
+{
+	struct vnet_header h;
+	struct frame_offload offload;
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct packet p = i & 1 ? packet_udp4 : packet_tcp4;
+		const struct packet plain = p;
+
+		p.family = i & 2 ? 6 : 4;
+		p.ip_options = 8;
+		h = packet_header(&p, 0);
+		assert_int_equal(judge(&p, &h, VNET_F_CSUM, &offload), VNET_GOOD);
+		assert_true(offload.needs_checksum && !offload.plain_checksum);
+
+		p = plain;
+		p.payload = 1200;
+		h = packet_header(&p, 0);
+		for (unsigned start = 0; start < 200; start += 2) { /* an inner frame's, from right behind this one's field on */
+			h.csum_start = htole16((uint16_t)(packet_places(&p).transport + start));
+			if (judge(&p, &h, VNET_F_CSUM, &offload) == VNET_GOOD)
+				assert_int_equal(offload.plain_checksum, start == 0);
+		}
+		p.fragment = 0x2000;
+		h = packet_header(&p, 0);
+		assert_int_equal(judge(&p, &h, VNET_F_CSUM, &offload), VNET_GOOD);
+		assert_true(offload.needs_checksum && !offload.plain_checksum);
+
+		p = plain;
+		p.payload = 5000; /* what is cut keeps what it is */
+		h = packet_header(&p, 1000);
+		assert_int_equal(judge(&p, &h, EVERY_SENDER_FEATURE, &offload), VNET_GOOD);
+		assert_true(offload.gso != FRAME_GSO_NONE && offload.plain_checksum);
 	}
 }
 
@@ -382,6 +420,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plain_asks_nothing),
 		cmocka_unit_test(checksum_is_taken_over),
+		cmocka_unit_test(which_checksums_are_plain),
 		cmocka_unit_test(every_csum_start_and_offset),
 		cmocka_unit_test(crc_is_no_internet_checksum),
 		cmocka_unit_test(segmentation_by_feature),
