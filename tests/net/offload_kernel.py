@@ -60,6 +60,7 @@ class TcpPeer:
 
     def __init__(self, lan, guest, name, addresses, port, features):
         self.lan, self.guest, self.features = lan, guest, features
+        self.destination = lan.host_mac  # unless set to another
         self.source, self.addresses, self.family = lan.macs[name], addresses, 4 if len(addresses[0]) == 4 else 6
         self.mss = 1460 if self.family == 4 else 1440
         self.ports = (30000 + port % 20000, port)
@@ -69,7 +70,7 @@ class TcpPeer:
         self.largest = 0  # frame that came
 
     def packet(self, payload=b"", flags=ACK, sequence=None):
-        packet = build(self.lan.host_mac, self.source, self.family, TCP, payload, addresses=self.addresses, ports=self.ports,
+        packet = build(self.destination, self.source, self.family, TCP, payload, addresses=self.addresses, ports=self.ports,
                        seq=self.next if sequence is None else sequence, ack=self.expected or 0, flags=flags, window=self.WINDOW,
                        ident=self.ident, tcp_options=struct.pack(">BBH", 2, 4, self.mss) if flags & SYN else b"")
         self.ident += 1 + len(payload) // self.mss

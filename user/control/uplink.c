@@ -117,12 +117,10 @@ static void tune_napi(struct uplink *uplink)
 
 static void follow_checksum_offload(struct uplink *uplink)
 {
-	const enum tx_checksum before = uplink->tx_checksum, offered = tx_checksum_offered(&uplink->info, lane_device_mode(uplink->device));
+	const enum tx_checksum offered = tx_checksum_offered(&uplink->info, lane_device_mode(uplink->device));
 
 	lane_device_leave_checksum(uplink->device, offered != TX_CHECKSUM_ENGINE);
 	uplink->tx_checksum = lane_device_leaves_checksum(uplink->device) ? offered : TX_CHECKSUM_ENGINE;
-	if (uplink->tx_checksum != before)
-		log_info("uplink %s: open checksums are completed by the %s", uplink->info.ifname, tx_checksum_names[uplink->tx_checksum]);
 }
 
 static int open_lanes(struct uplink *uplink, struct error *error)
@@ -179,11 +177,11 @@ static void log_opened(const struct uplink *uplink)
 {
 	const struct frame_pool *pool = lane_device_pool(uplink->device);
 
-	log_info("uplink %s: %s mode%s%s, %u queues x %u workers, MTU %u, frames of %u bytes%s%s, NUMA node %d", uplink->info.ifname,
+	log_info("uplink %s: %s mode%s%s, %u queues x %u workers, MTU %u, frames of %u bytes%s%s, NUMA node %d, checksums by the %s", uplink->info.ifname,
 		 lane_mode_names[lane_device_mode(uplink->device)], bpf_set_adopted(uplink->bpf) ? ", programs adopted" : "",
 		 bpf_set_dispatcher(uplink->bpf) ? ", chained by libxdp's dispatcher" : "", uplink->info.rx_queues, uplink->setup.workers,
 		 uplink->info.mtu, uplink->fit.frame_size, uplink->fit.multi_buffer ? " (multi-buffer)" : "",
-		 frame_pool_huge(pool) ? " in huge pages" : "", uplink->info.node);
+		 frame_pool_huge(pool) ? " in huge pages" : "", uplink->info.node, tx_checksum_names[uplink->tx_checksum]);
 }
 
 static void log_warnings(const char *text)
@@ -272,6 +270,7 @@ void uplink_stop(struct uplink *uplink)
 
 int uplink_device_changed(struct uplink *uplink, struct error *error)
 {
+	const enum tx_checksum before = uplink->tx_checksum;
 	struct netdev_info now;
 	unsigned mtu;
 	int code = netdev_get(uplink->info.ifname, &now, error);
@@ -283,6 +282,8 @@ int uplink_device_changed(struct uplink *uplink, struct error *error)
 				 uplink->info.ifname);
 	memcpy(uplink->info.mac, now.mac, sizeof(now.mac));
 	follow_checksum_offload(uplink);
+	if (uplink->tx_checksum != before)
+		log_info("uplink %s: checksums by the %s from now on", uplink->info.ifname, tx_checksum_names[uplink->tx_checksum]);
 	if (now.mtu == uplink->info.mtu)
 		return 0;
 	uplink->info.mtu = now.mtu;
