@@ -208,8 +208,8 @@ def test_the_host_routes_them_on(lan, module_rig):
 
 
 def routed(frame, destination):
-    """Without the source's link address, which is the forwarding device's."""
-    out = bytearray(destination + frame[12:])
+    """Without the source's link address, which is the forwarding device's, and without padding."""
+    out = bytearray(destination + frame[12:14 + int.from_bytes(frame[16:18], "big")])
     at = 6 + 2
     out[at + 8] -= 1
     out[at + 10:at + 12] = b"\0\0"
