@@ -11,7 +11,7 @@
 
 enum tx_checksum {
 	TX_CHECKSUM_ENGINE, /* computed while the frame is copied */
-	TX_CHECKSUM_KERNEL, /* copy mode: open in the kernel's packet, which the device passes on as it is (veth, virtio) */
+	TX_CHECKSUM_KERNEL, /* copy mode: open in the kernel's packet, which the device passes on as it is (veth) */
 	TX_CHECKSUM_DRIVER, /* zero-copy: its driver has the hardware do it */
 	TX_CHECKSUM_COUNT,
 };
