@@ -175,7 +175,8 @@ class Arena:
     def __init__(self, rig):
         self.lan = Lan(rig, count=4, queues=1, cpus=1, programs=PROGRAMS, ports=[{"offloads": o} for o in ("all", "all", "none", "none")])
         self.wire = self.lan.link
-        sh(f"ethtool -K {self.wire.uplink} tso off")  # a veth coalesces only what comes from an end without it
+        # Checksums as on a wire. And a veth coalesces only what comes from an end without TSO.
+        sh(f"ethtool -K {self.wire.uplink} tx off tso off")
         like_another_machine(self.wire.namespace, self.wire.peer)
         self.taps = TapGuests(rig, self.wire.namespace)
         self.lan.guests = [self.lan.new_guest(number) for number in range(4)]
