@@ -80,6 +80,7 @@ static void send_round(struct bench *b)
 			abort();
 		while (segment_next(&b->segmenter, &b->burst))
 			lane_send(b->port, b->burst.list, b->burst.count);
+		lane_flush(b->port); /* some 50 frames at a time, as a worker's bursts */
 	}
 	lane_flush(b->port);
 }
