@@ -113,13 +113,13 @@ class OffloadLan:
     One queue by default: a veth's sender picks a queue for tagged frames by itself, frame by frame, and order shall be looked at.
     """
 
-    def __init__(self, rig, guests, tail=None, mtu=1500, queues=1, **options):
+    def __init__(self, rig, guests, tail=None, mtu=1500, queues=1, mode="auto", **options):
         self.rig, self.net = rig, subnet()
         self.wire_ip, self.host_ip = f"{self.net}.2", f"{self.net}.1"
         self.link = rig.wire(host_address=f"{self.host_ip}/24", wire_address=f"{self.wire_ip}/24", mtu=mtu, queues=queues, **options)
         self.macs = {name: mac(number) for number, name in enumerate(guests, 1)}
         tail = tail or {}
-        arguments = ["--uplink", self.link.uplink]
+        arguments = ["--uplink", f"{self.link.uplink},mode={mode}"]
         for name, address in self.macs.items():
             arguments += ["--port", f"{name}={self.socket(name)},mac={colons(address)}" + (f",{tail[name]}" if tail.get(name) else "")]
         self.daemon = rig.daemon(*arguments)

@@ -15,7 +15,7 @@ from offload_frames import ACK, ICMP, PSH, TCP, UDP, Vnet, build, segments
 from offload_guest import ALL, OffloadLan, colons
 from offload_kernel import TcpPeer
 from packet_socket import PacketSocket, in_namespace
-from rig import Namespace, free_port, sh, unique, wait_for
+from rig import Namespace, free_port, sh, subnet, unique, wait_for
 
 BYTES = random.Random(12).randbytes(1 << 17)
 OPTIONS = {"ip_options": bytes([1, 1, 1, 0]), "extension": bytes(2) + bytes([1, 4, 0, 0, 0, 0])}
@@ -32,9 +32,10 @@ pytestmark = pytest.mark.skipif(not kernel_takes_metadata(), reason="AF_XDP take
                                                                       f"{os.uname().release}")
 
 
-@pytest.fixture(scope="module")
-def lan(module_rig):
-    lan = OffloadLan(module_rig, GUESTS, {"tagged": "vlan=9"})
+@pytest.fixture(scope="module", params=["auto", "generic"])
+def lan(module_rig, request):
+    """Generic XDP looks at what enters the uplink from the host link, too."""
+    lan = OffloadLan(module_rig, GUESTS, {"tagged": "vlan=9"}, mode=request.param)
     yield lan
     lan.done()
 
@@ -187,7 +188,7 @@ def test_the_host_routes_them_on(lan, module_rig):
     sh(f"ip link add {out} type veth peer name {end} netns {far.name}")
     module_rig.undo(lambda: sh(["ip", "link", "del", out], check=False))
     far.sh(f"ip link set {end} up")
-    net = f"{lan.net.rsplit('.', 1)[0]}.{(int(lan.net.rsplit('.', 1)[1]) + 1) % 256}"
+    net = subnet()
     sh(f"ethtool -K {out} tx off; ip addr add {net}.1/24 dev {out}; ip link set {out} up;"
        f"ip neigh replace {net}.2 lladdr 02:00:00:00:00:99 nud permanent dev {out};"
        f"echo 1 > /proc/sys/net/ipv4/conf/{lan.link.uplink}/forwarding; echo 1 > /proc/sys/net/ipv4/conf/{out}/forwarding")
