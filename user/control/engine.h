@@ -9,6 +9,7 @@
 #include "control/config.h"
 #include "control/control_socket.h"
 #include "control/event_loop.h"
+#include "control/cpu_use.h"
 #include "control/evidence.h"
 #include "control/hotplug.h"
 #include "control/placement.h"
@@ -140,12 +141,17 @@ struct engine {
 	/* rebalance.c */
 	struct hotplug *hotplug; /* NULL = the kernel does not tell */
 	uint64_t looked_cycles;
-	struct {
-		uint64_t busy_ns, run_delay_ns;
-		uint32_t busy_permille;
-		bool delay_is_fresh; /* run_delay_ns is of the last look */
+	struct cpu_use cpu_use;
+	struct looked_worker {
+		uint64_t busy_ns, polling_ns, run_ns, run_delay_ns;
+		uint32_t busy_permille;	      /* CPU time for work */
+		uint32_t ran_permille;	      /* CPU time, polling included */
+		uint32_t busy_scale_permille; /* of the time that it had work by the wall clock, it ran this much */
+		uint32_t others_permille;     /* CPU time of others on its CPU */
+		bool delay_is_fresh;	      /* run_delay_ns is of the last look */
 	} looked[VL_WORKERS_MAX];
 	uint64_t looked_ns, delay_looked_ns;
+	uint64_t gathered_ns, no_gathering_until_ns, gathering_penalty_ns; /* on crowded CPUs */
 	unsigned looks;
 };
 

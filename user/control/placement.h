@@ -57,7 +57,8 @@ extern const char *const placement_policy_names[PLACEMENT_POLICY_COUNT]; /* "per
 	X(PORT_THREAD, "the port's own worker")                               \
 	X(BALANCE, "moved to a less loaded CPU")                              \
 	X(STANDING, "stood too long on a busy worker")                        \
-	X(CONSOLIDATE, "idle: gathered on fewer workers")                     \
+	X(CONSOLIDATE, "gathered on fewer workers")                     \
+	X(SPLIT, "spread again: one worker was not enough")		      \
 	X(LEFT_VCPU, "left a CPU of the guest's vCPUs")			      \
 	X(RESCUED, "its worker does not get its CPU")
 
@@ -76,6 +77,8 @@ struct placement_worker {
 	bool stalled; /* and yet its thread does not come to run: others hold the CPU */
 	/* Share of time it had work, 0..1000, all pairs together. */
 	uint32_t busy_permille;
+	/* Share of its CPU's time that others used, 0..1000: neither idle, nor this worker's, nor that of tasks of low priority (nice). */
+	uint32_t others_permille;
 };
 
 struct placement_pair {
@@ -101,7 +104,8 @@ struct placement_input {
 	unsigned worker_count;
 	const struct placement_pair *pairs;
 	unsigned pair_count;
-	unsigned moves_max; /* moves that only pay, not must, in this plan */
+	unsigned moves_max; /* moves that only pay, not must, in this plan; gathering and splitting a worker's pairs count as one */
+	bool no_gathering;  /* on crowded CPUs: it was tried of late, and one worker was not enough */
 	bool afresh; /* another policy: where pairs are now is no reason to stay there */
 };
 
@@ -117,6 +121,8 @@ struct placement_choice {
 #define PLACEMENT_BUSY_PERMILLE 500	/* busy enough for a pair to be standing because of others */
 #define PLACEMENT_IDLE_PERMILLE 50	/* under this: a worker that sleeps, as good as */
 #define PLACEMENT_TRICKLE_PERMILLE 50
+#define PLACEMENT_CROWDED_PERMILLE 250 /* others use this much of a CPU: it is not free for the taking */
+#define PLACEMENT_GATHER_PERMILLE 800	/* where CPUs are crowded, one worker is filled this far rather than another one's CPU taken */
 #define PLACEMENT_STANDING_US 10
 #define PLACEMENT_REST_MS 1000
 #define PLACEMENT_STANDING_REST_MS 100

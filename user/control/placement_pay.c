@@ -37,14 +37,28 @@ static bool has_room(const struct planner *p, const struct placement_pair *pair,
 	return p->worker[w].busy + pair->load_permille <= max_u32(p->worker[from].busy, PLACEMENT_ROOM_PERMILLE);
 }
 
+/* Others, the guests' vCPUs most likely, live on its CPU: work put there takes from them what it gains. */
+static bool is_crowded(const struct planner *p, unsigned w)
+{
+	return p->in->workers[w].others_permille >= PLACEMENT_CROWDED_PERMILLE;
+}
+
+static bool is_full(const struct planner *p, unsigned w)
+{
+	return p->worker[w].busy >= PLACEMENT_FULL_PERMILLE;
+}
+
 static void relieve_standing(struct planner *p)
 {
-	worker_mask idle = 0;
+	worker_mask idle = 0, crowded = 0;
 	unsigned w, i;
 
-	for_each_worker(w, p->usable)
+	for_each_worker(w, p->usable) {
 		if (p->worker[w].busy < PLACEMENT_IDLE_PERMILLE)
 			idle |= BIT(w);
+		if (is_crowded(p, w))
+			crowded |= BIT(w);
+	}
 	for (i = 0; idle && i < p->in->pair_count; i++) {
 		const struct placement_pair *pair = &p->in->pairs[i];
 		unsigned from = (unsigned)p->choices[i].worker;
@@ -59,8 +73,10 @@ static void relieve_standing(struct planner *p)
 		    p->worker[from].busy < pair->load_permille + PLACEMENT_IDLE_PERMILLE)
 			continue;
 		candidates = idle & planner_workers_at_home(p, pair);
-		if (!candidates && p->worker[from].busy >= PLACEMENT_FULL_PERMILLE && !planner_node_is_ordered(p, pair))
+		if (!candidates && is_full(p, from) && !planner_node_is_ordered(p, pair))
 			candidates = idle;
+		if (!is_full(p, from))
+			candidates &= ~crowded;
 		candidates = planner_no_closer_than(p, pair, candidates, max_u32(planner_closeness(p, pair, from), CLOSENESS_SIBLING));
 		if (!candidates)
 			continue;
@@ -114,7 +130,10 @@ static bool leave_vcpus(struct planner *p)
 	return moved;
 }
 
-/* The emptiest lawful worker for a pair that leaves @from; @spread: only one with fewer pairs of its port. -1 = none. */
+/*
+ * The emptiest lawful worker for a pair that leaves @from; @spread: only one with fewer pairs of its port. Onto a crowded CPU only if there is
+ * no other way to get on. -1 = none.
+ */
 static int emptiest(struct planner *p, const struct placement_pair *pair, unsigned from, bool spread)
 {
 	enum closeness limit = planner_closeness(p, pair, from);
@@ -124,6 +143,8 @@ static int emptiest(struct planner *p, const struct placement_pair *pair, unsign
 
 	for_each_worker(w, mask) {
 		if (spread && *planner_port_share(p, pair, w) >= *planner_port_share(p, pair, from))
+			continue;
+		if (is_crowded(p, w) && !is_full(p, from))
 			continue;
 		if (best < 0 || fill_of(p, w) < fill_of(p, (unsigned)best))
 			best = (int)w;
@@ -164,30 +185,93 @@ static bool balance(struct planner *p, bool spread)
 	return moved;
 }
 
+/* The emptiest other worker at home of all that may go there from @from; -1 = none that has so much less to do that it pays. */
+static int splitting_place(const struct planner *p, unsigned from)
+{
+	int best = -1;
+	unsigned w;
+
+	for_each_worker(w, p->usable & ~BIT(from))
+		if (p->worker[w].node == p->worker[from].node && (best < 0 || p->worker[w].busy < p->worker[best].busy))
+			best = (int)w;
+	if (best < 0 || p->worker[best].busy + 2 * PLACEMENT_HYSTERESIS_PERMILLE > p->worker[from].busy)
+		return -1;
+	return best;
+}
+
+/* What was gathered on one worker fills it: half of it goes back to another, at once and in one decision. */
+static bool split(struct planner *p)
+{
+	bool moved = false;
+	unsigned w, i;
+
+	for_each_worker(w, p->usable) {
+		const int to = p->worker[w].pairs > 1 && is_full(p, w) && p->moves_left ? splitting_place(p, w) : -1;
+
+		if (to < 0 || !is_crowded(p, (unsigned)to))
+			continue; /* free CPUs: standing and balance */
+		p->moves_left--;
+		for (i = 0; i < p->in->pair_count; i++) {
+			const struct placement_pair *pair = &p->in->pairs[i];
+
+			if (p->choices[i].worker != (int)w || planner_is_ordered(p, pair) || !(planner_workers_at_home(p, pair) & BIT(to)) ||
+			    planner_closeness(p, pair, (unsigned)to) > max_u32(planner_closeness(p, pair, w), CLOSENESS_SIBLING))
+				continue;
+			if (fill_of(p, w) < fill_of(p, (unsigned)to) + 2 * (pair->load_permille + 1))
+				continue;
+			planner_put(p, i, (unsigned)to, PLACEMENT_REASON_SPLIT);
+			moved = true;
+		}
+	}
+	return moved;
+}
+
 static bool is_trickling(const struct planner *p, unsigned w)
 {
 	return p->worker[w].measured && p->worker[w].measured <= PLACEMENT_TRICKLE_PERMILLE;
 }
 
-/* Where all of @from's working pairs could go: the fullest worker that stays under a hysteresis. -1 = nowhere. */
+/* Should it hand over its pairs, if there is where to? */
+static bool wants_to_rest(const struct planner *p, unsigned w)
+{
+	return is_trickling(p, w) || (p->worker[w].measured && is_crowded(p, w) && !p->in->no_gathering);
+}
+
+/* With @from's pairs added: does @w stay so empty that nobody waits, or, where CPUs are short, below full with air to spare? */
+static bool can_take_all(const struct planner *p, unsigned w, unsigned from)
+{
+	/* As a whole: what sending costs is in no pair's load. */
+	if (is_crowded(p, from))
+		return p->worker[w].busy + p->worker[from].busy <= PLACEMENT_GATHER_PERMILLE;
+	return p->worker[w].busy + p->worker[from].measured <= PLACEMENT_HYSTERESIS_PERMILLE &&
+	       fill_of(p, w) + fill_of(p, from) < 2 * PLACEMENT_HYSTERESIS_PERMILLE; /* else balance would send them back */
+}
+
+/* Where all of @from's working pairs could go: the fullest worker that can take them. -1 = nowhere. */
 static int gathering_place(const struct planner *p, unsigned from, worker_mask lawful)
 {
 	int best = -1;
 	unsigned w;
 
 	for_each_worker(w, lawful & p->usable & ~BIT(from)) {
-		uint32_t load = p->worker[w].measured;
-		bool fuller = load > p->worker[from].measured || (load == p->worker[from].measured && w < from);
+		const uint32_t load = p->worker[w].measured;
+		const bool fuller = load > p->worker[from].measured || (load == p->worker[from].measured && w < from);
 
 		/* An idle one would have to be woken instead: nothing gained. */
-		if (!load || !fuller || p->worker[w].busy + p->worker[from].measured > PLACEMENT_HYSTERESIS_PERMILLE)
-			continue;
-		if (fill_of(p, w) + fill_of(p, from) >= 2 * PLACEMENT_HYSTERESIS_PERMILLE) /* balance would send them back */
+		if (!load || !fuller || !can_take_all(p, w, from))
 			continue;
 		if (best < 0 || load > p->worker[best].measured)
 			best = (int)w;
 	}
 	return best;
+}
+
+/* Workers that may take all pairs of @w, as far as @w's node goes. */
+static worker_mask gathering_places(const struct planner *p, unsigned w)
+{
+	if (!wants_to_rest(p, w))
+		return 0;
+	return p->worker[w].node >= 0 ? p->on_node[p->worker[w].node] : p->usable;
 }
 
 static bool gather_one(struct planner *p)
@@ -197,9 +281,7 @@ static bool gather_one(struct planner *p)
 	unsigned i, w, other;
 
 	for (w = 0; w < p->workers; w++)
-		lawful[w] = is_trickling(p, w) && p->worker[w].node >= 0 ? p->on_node[p->worker[w].node] :
-			    is_trickling(p, w)				? p->usable :
-									  0;
+		lawful[w] = gathering_places(p, w);
 	for (i = 0; i < p->in->pair_count; i++) {
 		const struct placement_pair *pair = &p->in->pairs[i];
 
@@ -209,18 +291,22 @@ static bool gather_one(struct planner *p)
 		working[w]++;
 		lawful[w] &= may_move(p, i) ? planner_workers_at_home(p, pair) : 0;
 		lawful[w] = planner_no_closer_than(p, pair, lawful[w], planner_closeness(p, pair, w));
+		if (is_crowded(p, w))
+			continue; /* nothing runs in parallel there */
 		for_each_worker(other, lawful[w])
 			if (*planner_port_share(p, pair, other))
 				lawful[w] &= ~BIT(other);
 	}
 	for (w = 0; w < p->workers; w++) {
-		int to = working[w] && working[w] <= p->moves_left ? gathering_place(p, w, lawful[w]) : -1;
+		const int to = working[w] && p->moves_left ? gathering_place(p, w, lawful[w]) : -1;
 
 		if (to < 0)
 			continue;
+		/* One decision, one move: half of it would be worth nothing. */
+		p->moves_left--;
 		for (i = 0; i < p->in->pair_count; i++)
 			if (p->choices[i].worker == (int)w && p->in->pairs[i].load_permille)
-				move(p, i, (unsigned)to, PLACEMENT_REASON_CONSOLIDATE);
+				planner_put(p, i, (unsigned)to, PLACEMENT_REASON_CONSOLIDATE);
 		return true;
 	}
 	return false;
@@ -241,6 +327,8 @@ void planner_pay(struct planner *p)
 	bool moved = true;
 
 	relieve_standing(p);
+	if (split(p))
+		return;
 	for (round = 0; moved && round < ROUNDS_MAX; round++) {
 		moved = go_home(p);
 		moved |= leave_vcpus(p);

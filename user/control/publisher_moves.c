@@ -19,6 +19,10 @@
 #define SENT_WAITS_MAX 2000 /* only the moved guest's sending waits for it */
 #define BACKLOG_WAITS_MAX 500 /* likewise */
 
+#define GATHERING_LASTED_NS 5000000000ull /* gathered pairs that stayed so long were rightly gathered */
+#define NO_GATHERING_NS 1000000000ull	  /* after it was wrong, the first time; then twice as long each time */
+#define NO_GATHERING_LONGEST_NS 60000000000ull
+
 struct placed {
 	struct managed_port *mp;
 	unsigned index;
@@ -56,6 +60,7 @@ static void describe_workers(const struct engine *engine, struct placement_worke
 			.usable = workforce_uses(engine, w),
 			.stalled = engine->served[w].stalled,
 			.busy_permille = engine->looked[w].busy_permille,
+			.others_permille = engine->looked[w].others_permille,
 		};
 }
 
@@ -74,6 +79,7 @@ static unsigned choose_places(struct engine *engine, unsigned moves_max, bool af
 		.pairs = pairs,
 		.moves_max = moves_max,
 		.afresh = afresh,
+		.no_gathering = now_ns() < engine->no_gathering_until_ns,
 	};
 
 	*placed = calloc(room + 1, sizeof(**placed));
@@ -102,10 +108,10 @@ static unsigned choose_places(struct engine *engine, unsigned moves_max, bool af
 static void take_place(struct engine *engine, struct managed_pair *managed, const struct placement_choice *choice)
 {
 	if (managed->worker != choice->worker) {
+		managed->moved_ns = managed->worker >= 0 ? now_ns() : 0; /* the first place is no move */
 		managed->worker = choice->worker;
 		managed->generation = ++engine->place_generation;
 		managed->reason = choice->reason;
-		managed->moved_ns = now_ns();
 	} else if (managed->reason == PLACEMENT_REASON_NONE) {
 		managed->reason = choice->reason;
 	}
@@ -334,6 +340,26 @@ static void keep_place(struct managed_pair *managed, enum placement_reason reaso
 		managed->reason = reason;
 }
 
+/* Gathering that did not last is not tried again soon. */
+static void note_gathering(struct engine *engine, const struct move *moves, unsigned count)
+{
+	const uint64_t now = now_ns();
+	bool gathers = false, splits = false;
+
+	for (unsigned i = 0; i < count; i++) {
+		gathers |= moves[i].to.reason == PLACEMENT_REASON_CONSOLIDATE;
+		splits |= moves[i].to.reason == PLACEMENT_REASON_SPLIT;
+	}
+	if (gathers)
+		engine->gathered_ns = now;
+	if (!splits)
+		return;
+	if (now - engine->gathered_ns > GATHERING_LASTED_NS)
+		engine->gathering_penalty_ns = 0;
+	engine->gathering_penalty_ns = min_u64(max_u64(2 * engine->gathering_penalty_ns, NO_GATHERING_NS), NO_GATHERING_LONGEST_NS);
+	engine->no_gathering_until_ns = now + engine->gathering_penalty_ns;
+}
+
 static void place_again(struct engine *engine, unsigned moves_max, bool afresh)
 {
 	struct placed *placed;
@@ -353,6 +379,7 @@ static void place_again(struct engine *engine, unsigned moves_max, bool afresh)
 		else
 			keep_place(managed, choices[i].reason);
 	}
+	note_gathering(engine, moves, move_count);
 	carry_out_in_steps(engine, moves, move_count);
 	free(moves);
 	free(placed);

@@ -2,17 +2,17 @@
 #include "control/rebalance.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdatomic.h>
-#include <stdio.h>
 
 #include "common/log.h"
+#include "control/cpu_use.h"
 #include "control/kick_probe.h"
 #include "control/publisher.h"
 #include "control/workforce.h"
 
 #define LOOK_NS 1000000000ull
 #define MOVES_PER_LOOK 2
+#define LOADS_NS 100000000ull /* shortest interval of which loads are taken: /proc/stat counts in hundredths of a second */
 #define LOOKS_PER_AGING 30
 #define MOVES_STANDING 4
 #define DELAY_LOOK_NS 100000000ull
@@ -27,28 +27,85 @@ static uint32_t permille(uint64_t part, uint64_t whole)
 	return whole ? min_u32((uint32_t)(part * 1000 / whole), 1000) : 0;
 }
 
+/*
+ * The wall clock says how long a worker had work, including the time for which others had its CPU. What it needs of the CPU: what it ran, but
+ * for its share of polling.
+ */
+static void look_at_worker(struct engine *engine, unsigned w, uint64_t ns)
+{
+	struct looked_worker *looked = &engine->looked[w];
+	const struct worker *worker = engine->workers[w];
+	const uint64_t busy = worker_counter(worker, WORKER_NS_BUSY), polling = worker_counter(worker, WORKER_NS_POLLING);
+	const uint64_t awake = busy - looked->busy_ns + polling - looked->polling_ns;
+	uint64_t run = looked->run_ns, waited, ran, wasted;
+
+	if (!awake || !cpu_use_of_thread(worker_tid(worker), &run, &waited)) {
+		looked->ran_permille = looked->busy_permille = 0;
+		looked->busy_scale_permille = 1000;
+		run = looked->run_ns; /* hardly anything; counted next time */
+	} else {
+		ran = run - looked->run_ns;
+		wasted = (uint64_t)((double)ran * (double)(polling - looked->polling_ns) / (double)awake);
+		looked->ran_permille = permille(ran, ns);
+		looked->busy_permille = permille(ran - min_u64(wasted, ran), ns);
+		looked->busy_scale_permille = permille(ran, awake);
+	}
+	looked->run_ns = run;
+	looked->busy_ns = busy;
+	looked->polling_ns = polling;
+}
+
+static void look_at_cpus(struct engine *engine)
+{
+	struct cpu_use now;
+
+	if (cpu_use_read(&now))
+		return;
+	for (unsigned w = 0; w < engine->worker_count; w++) {
+		const int cpu = worker_cpu(engine->workers[w]);
+		const uint32_t taken = cpu_use_taken_permille(&engine->cpu_use, &now, cpu);
+		uint32_t ours = 0;
+
+		/* Several workers may share a CPU; unpinned ones run anywhere. */
+		for (unsigned other = 0; other < engine->worker_count; other++)
+			if (worker_cpu(engine->workers[other]) == cpu)
+				ours += engine->looked[other].ran_permille;
+		engine->looked[w].others_permille = taken > ours ? taken - ours : 0;
+	}
+	engine->cpu_use = now;
+}
+
 static void look_at_loads(struct engine *engine)
 {
 	const uint64_t cycles = cycles_now() - engine->looked_cycles, ns = now_ns() - engine->looked_ns;
 
 	engine->looked_cycles += cycles;
 	engine->looked_ns += ns;
-	for (unsigned w = 0; w < engine->worker_count; w++) {
-		const uint64_t busy = worker_counter(engine->workers[w], WORKER_NS_BUSY);
-
-		engine->looked[w].busy_permille = permille(busy - engine->looked[w].busy_ns, ns);
-		engine->looked[w].busy_ns = busy;
-	}
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		look_at_worker(engine, w, ns);
+	look_at_cpus(engine);
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
 		struct managed_port *mp = engine->ports[id];
 
 		for (unsigned i = 0; mp && i < mp->config.queues; i++) {
 			const uint64_t busy = atomic_load(&mp->pairs[i].pair->busy_cycles);
+			const int w = mp->pairs[i].worker;
 
 			mp->pairs[i].load_permille = permille(busy - mp->pairs[i].busy_cycles, cycles);
+			if (w >= 0)
+				mp->pairs[i].load_permille = mp->pairs[i].load_permille * engine->looked[w].busy_scale_permille / 1000;
 			mp->pairs[i].busy_cycles = busy;
 		}
 	}
+}
+
+/* Whether workers have work on CPUs that others use too: then moves pay soon, and are looked for more often. */
+static bool is_crowded(const struct engine *engine)
+{
+	for (unsigned w = 0; w < engine->worker_count; w++)
+		if (engine->looked[w].busy_permille && engine->looked[w].others_permille >= PLACEMENT_CROWDED_PERMILLE)
+			return true;
+	return false;
 }
 
 /* --- guests -------------------------------------------------------------------------------------------------------- */
@@ -124,7 +181,7 @@ void rebalance_standing(struct engine *engine)
 			managed->standing_us = managed->worker >= 0 ? standing[managed->worker] : 0;
 			managed->longest_wait_us = max_u32(managed->longest_wait_us, managed->standing_us);
 		}
-	if (now_ns() - engine->looked_ns > LOOK_NS / 20)
+	if (now_ns() - engine->looked_ns > LOADS_NS)
 		look_at_loads(engine);
 	publisher_rebalance(engine, MOVES_STANDING);
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
@@ -133,15 +190,6 @@ void rebalance_standing(struct engine *engine)
 }
 
 /* --- CPUs wanted by others ----------------------------------------------------------------------------------------- */
-
-/* Time that the thread was runnable and had to wait (Documentation/scheduler/sched-stats.rst). */
-static bool read_run_delay_ns(int tid, uint64_t *delay)
-{
-	char path[64], text[96];
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
-	return read_text(path, text, sizeof(text)) > 0 && sscanf(text, "%*u %" SCNu64, delay) == 1;
-}
 
 static void on_delay_look(void *context)
 {
@@ -152,14 +200,14 @@ static void on_delay_look(void *context)
 	for (unsigned w = 0; w < engine->worker_count; w++) {
 		struct worker *worker = engine->workers[w];
 		uint32_t patience = worker_patience(worker), waited;
-		uint64_t delay;
+		uint64_t run, delay;
 
 		/* One that sleeps waits for nothing; its next sample would span more than this interval, and is only taken as a base. */
 		if (worker_asleep(worker) && patience == WORKER_PATIENCE_FULL) {
 			engine->looked[w].delay_is_fresh = false;
 			continue;
 		}
-		if (!read_run_delay_ns(worker_tid(worker), &delay))
+		if (!cpu_use_of_thread(worker_tid(worker), &run, &delay))
 			continue;
 		waited = engine->looked[w].delay_is_fresh ? permille(delay - engine->looked[w].run_delay_ns, ns) : 0;
 		engine->looked[w].delay_is_fresh = true;
@@ -168,6 +216,10 @@ static void on_delay_look(void *context)
 			worker_set_patience(worker, patience / 2);
 		else if (waited < DELAY_TOO_MUCH_PERMILLE / 2)
 			worker_set_patience(worker, min_u32(patience + PATIENCE_STEP, WORKER_PATIENCE_FULL));
+	}
+	if (is_crowded(engine) && now_ns() - engine->looked_ns > LOADS_NS) {
+		look_at_loads(engine);
+		publisher_rebalance(engine, MOVES_PER_LOOK);
 	}
 }
 

@@ -28,6 +28,9 @@
 #define ZERO_COPY_SLEEP_NS 100000000ull
 #define UNSTICK_SIGNAL SIGUSR2
 #define WINDOW_FIRST_NS 10000	     /* from 0, the first step up */
+#define SUSPICIOUS_NS 5000	     /* a round without work that took longer was interrupted: by an interrupt, or by the scheduler */
+#define PAUSE_SHORTEST_NS 1000000    /* no polling, after others had to interrupt it */
+#define PAUSE_LONGEST_NS 200000000
 #define STANDING_NS 10000	     /* a round that took longer kept the others' work standing */
 #define STANDING_TELL_NS 10000000ull /* how often control is told of it */
 #define SETTLE_NS 100000	     /* how often devices are settled by a worker that never sleeps */
@@ -85,6 +88,9 @@ struct worker {
 	uint64_t generation;
 	uint64_t round_start_ns, last_work_ns;
 	uint64_t window_ns, window_bound_ns; /* how long it polls now, and at most */
+	uint64_t pause_until_ns, pause_ns; /* no polling until then, after it was interrupted; and how long that is */
+	long preemptions; /* involuntary context switches, when last asked for */
+	bool slept; /* since the last work */
 	uint64_t standing_told_ns, settled_ns;
 	uint32_t busy_pairs; /* with work in this round */
 	uint32_t drain_noted; /* the request that drain_to[] is of */

@@ -3,9 +3,46 @@
  * What a worker does without work (design section 6). See worker.c, theory of operation: the window, arming, the last look, sleep.
  */
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include "datapath/grace.h"
 #include "datapath/worker_private.h"
+
+/* Whether the scheduler took the CPU away since the last question, although the thread wanted to go on. */
+static bool was_preempted(struct worker *w)
+{
+	struct rusage usage;
+	bool preempted;
+
+	if (getrusage(RUSAGE_THREAD, &usage))
+		return false;
+	preempted = usage.ru_nivcsw != w->preemptions;
+	w->preemptions = usage.ru_nivcsw;
+	return preempted;
+}
+
+/*
+ * Polling that others had to interrupt takes from them what they need (S2: leave at once when the scheduler wants the CPU). It is given up
+ * for a while, twice as long each time. Polling that catches something unhindered shortens the next while. A task of the idle class
+ * interrupts so rarely that this changes nothing.
+ */
+static void note_polling_round(struct worker *w, uint64_t now, uint64_t round_ns)
+{
+	if (likely(round_ns < SUSPICIOUS_NS) || !was_preempted(w))
+		return;
+	worker_count(w, WORKER_POLLS_PREEMPTED, 1);
+	if (w->window_bound_ns == UINT64_MAX) /* `always`: the operator gave the CPU to it */
+		return;
+	w->pause_ns = min_u64(max_u64(2 * w->pause_ns, PAUSE_SHORTEST_NS), PAUSE_LONGEST_NS);
+	w->pause_until_ns = now + w->pause_ns;
+}
+
+static void note_caught(struct worker *w)
+{
+	w->pause_ns -= w->pause_ns / 8;
+	if (w->pause_ns < PAUSE_SHORTEST_NS / 2)
+		w->pause_ns = 0;
+}
 
 /* The longest window of the share's pairs: an upper bound. */
 static uint64_t busy_poll_bound_ns(const struct worker *w)
@@ -104,6 +141,7 @@ static void sleep_until_called(struct worker *w, uint64_t timeout_ns)
 	event_count = epoll_pwait2(w->epoll_fd, events, ARRAY_SIZE(events), timeout_ns == UINT64_MAX ? NULL : &timeout, NULL);
 	grace_online();
 	atomic_store(&w->asleep, false);
+	w->slept = true;
 	worker_count(w, WORKER_SLEEPS, 1);
 	count_wakes(w, events, event_count);
 	w->round_start_ns = now_ns();
@@ -114,7 +152,7 @@ void worker_rest(struct worker *w)
 {
 	uint64_t timeout_ns;
 
-	if (w->round_start_ns - w->last_work_ns < patient_window_ns(w))
+	if (w->round_start_ns - w->last_work_ns < patient_window_ns(w) && w->round_start_ns >= w->pause_until_ns)
 		cpu_pause();
 	else if (may_sleep(w, &timeout_ns))
 		sleep_until_called(w, timeout_ns);
@@ -137,11 +175,16 @@ void worker_account_round(struct worker *w, bool worked)
 
 	worker_count(w, WORKER_ROUNDS, 1);
 	worker_count(w, worked ? WORKER_NS_BUSY : WORKER_NS_POLLING, round_ns);
+	if (!worked)
+		note_polling_round(w, now, round_ns);
 	if (worked) {
 		const uint64_t rest_ns = w->round_start_ns - w->last_work_ns;
 
 		if (rest_ns)
 			adapt_window(w, rest_ns);
+		if (rest_ns && w->pause_ns && !w->slept)
+			note_caught(w);
+		w->slept = false;
 		w->last_work_ns = now;
 		if (unlikely(round_ns > STANDING_NS && w->busy_pairs > 1))
 			report_standing(w, round_ns);
