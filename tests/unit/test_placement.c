@@ -526,10 +526,92 @@ static void gathers_what_trickles(void **state)
 	add_settled(w, 1, 0, 20);
 	add_settled(w, 2, 1, 100);
 	measure(w);
-	w->in.moves_max = 1;
+	w->in.moves_max = 0;
 	assert_int_equal(compute(w), 0);
-	w->in.moves_max = 2;
+	w->in.moves_max = 1; /* one decision */
 	assert_int_equal(compute(w), 2);
+}
+
+/* Guests live on these CPUs, too. */
+static void crowd(struct world *w, uint32_t others)
+{
+	unsigned i;
+
+	for (i = 0; i < w->in.worker_count; i++)
+		w->workers[i].others_permille = others;
+}
+
+static void gathers_where_cpus_are_crowded(void **state)
+{
+	struct world *w = MACHINE(1, 2);
+	unsigned i;
+
+	for (i = 0; i < 8; i++)
+		add_settled(w, i, (int)i % 2, i % 2 ? 110 : 90);
+	measure(w);
+	crowd(w, PLACEMENT_CROWDED_PERMILLE - 1);
+	assert_int_equal(compute(w), 0); /* free CPUs: rather two workers half busy than one that keeps others waiting */
+	crowd(w, PLACEMENT_CROWDED_PERMILLE);
+	w->in.moves_max = 1; /* all of a worker's pairs, as one decision */
+	assert_int_equal(compute(w), 4);
+	for (i = 0; i < 8; i++)
+		assert_choice(w, i, 1, i % 2 ? PLACEMENT_REASON_STAYS : PLACEMENT_REASON_CONSOLIDATE); /* onto the fuller */
+	assert_settled(w);
+	for (i = 0; i < 8; i++)
+		w->pairs[i].standing_us = 50; /* nor do they flee from one another then */
+	assert_int_equal(compute(w), 0);
+
+	for (i = 0; i < 8; i++)
+		w->pairs[i].worker_now = (int)i % 2;
+	measure(w);
+	w->in.no_gathering = true;
+	assert_int_equal(compute(w), 0);
+	w->in.no_gathering = false;
+	w->workers[0].busy_permille = 460; /* what is sent is in no pair's load, and would fill it */
+	assert_int_equal(compute(w), 0);
+	w->workers[0].busy_permille = 360;
+	w->pairs[0].rest_ms = 10; /* all or none */
+	assert_int_equal(compute(w), 0);
+	w->pairs[0].rest_ms = PLACEMENT_REST_MS;
+	assert_int_equal(compute(w), 4);
+}
+
+static void splits_what_was_gathered_and_is_full(void **state)
+{
+	struct world *w = MACHINE(1, 2);
+	unsigned i;
+
+	for (i = 0; i < 8; i++)
+		add_settled(w, i, 0, 100)->rest_ms = 10; /* just gathered: this can't wait */
+	add_settled(w, 8, 0, 10)->worker_wanted = 0;
+	measure(w);
+	crowd(w, PLACEMENT_CROWDED_PERMILLE);
+	w->in.moves_max = 1;
+	w->workers[0].busy_permille = PLACEMENT_SPLIT_PERMILLE - 1;
+	for (i = 0; i < 8; i++)
+		w->pairs[i].load_permille = 90;
+	assert_int_equal(compute(w), 0);
+	w->workers[0].busy_permille = PLACEMENT_SPLIT_PERMILLE + 10;
+	assert_int_equal(compute(w), 4);
+	assert_int_equal(on_worker(w, 1, -1), 4);
+	assert_int_equal(on_worker(w, 0, 8), 1); /* by order */
+	for (i = 0; i < 8; i++)
+		if (w->choices[i].worker == 1)
+			assert_choice(w, i, 1, PLACEMENT_REASON_SPLIT);
+	assert_settled(w);
+
+	w = MACHINE(1, 2); /* one pair can't be split */
+	add_settled(w, 0, 0, 950);
+	measure(w);
+	crowd(w, 500);
+	assert_int_equal(compute(w), 0);
+
+	w = MACHINE(1, 1, 1); /* nor does it go where its memory isn't */
+	for (i = 0; i < 4; i++)
+		add_settled(w, i, 0, 240)->ring_node = 0;
+	measure(w);
+	crowd(w, 500);
+	assert_int_equal(compute(w), 0);
 }
 
 /* ------------------------------------------------------------------ workers that do not come to run */
@@ -740,6 +822,8 @@ int main(void)
 		cmocka_unit_test(relieves_standing),
 		cmocka_unit_test(flees_a_full_node_and_stays_away),
 		cmocka_unit_test(gathers_what_trickles),
+		cmocka_unit_test(gathers_where_cpus_are_crowded),
+		cmocka_unit_test(splits_what_was_gathered_and_is_full),
 		cmocka_unit_test(rescues_from_a_stalled_worker),
 		cmocka_unit_test(rescued_beyond_the_node),
 		cmocka_unit_test(per_port_map),

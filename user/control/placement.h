@@ -122,7 +122,8 @@ struct placement_choice {
 #define PLACEMENT_IDLE_PERMILLE 50	/* under this: a worker that sleeps, as good as */
 #define PLACEMENT_TRICKLE_PERMILLE 50
 #define PLACEMENT_CROWDED_PERMILLE 250 /* others use this much of a CPU: it is not free for the taking */
-#define PLACEMENT_GATHER_PERMILLE 800	/* where CPUs are crowded, one worker is filled this far rather than another one's CPU taken */
+#define PLACEMENT_GATHER_PERMILLE 800 /* where CPUs are crowded, one worker gets so much rather than two */
+#define PLACEMENT_SPLIT_PERMILLE 830  /* of its CPU: gathering saves work, so one that gets here was better two */
 #define PLACEMENT_STANDING_US 10
 #define PLACEMENT_REST_MS 1000
 #define PLACEMENT_STANDING_REST_MS 100

@@ -206,7 +206,8 @@ static bool split(struct planner *p)
 	unsigned w, i;
 
 	for_each_worker(w, p->usable) {
-		const int to = p->worker[w].pairs > 1 && is_full(p, w) && p->moves_left ? splitting_place(p, w) : -1;
+		const bool fills = p->worker[w].pairs > 1 && p->worker[w].busy >= PLACEMENT_SPLIT_PERMILLE;
+		const int to = fills && p->moves_left ? splitting_place(p, w) : -1;
 
 		if (to < 0 || !is_crowded(p, (unsigned)to))
 			continue; /* free CPUs: standing and balance */

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "datapath/coalesce.h"
+#include "datapath/poll_trial.h"
 #include "datapath/segment.h"
 #include "datapath/switch.h"
 #include "datapath/worker.h"
@@ -90,6 +91,8 @@ struct worker {
 	uint64_t window_ns, window_bound_ns; /* how long it polls now, and at most */
 	uint64_t pause_until_ns, pause_ns; /* no polling until then, after it was interrupted; and how long that is */
 	long preemptions; /* involuntary context switches, when last asked for */
+	bool adaptive; /* of the share's pairs, one is */
+	struct poll_trial trial;
 	bool slept; /* since the last work */
 	uint64_t standing_told_ns, settled_ns;
 	uint32_t busy_pairs; /* with work in this round */

@@ -45,16 +45,20 @@ static void note_caught(struct worker *w)
 }
 
 /* The longest window of the share's pairs: an upper bound. */
-static uint64_t busy_poll_bound_ns(const struct worker *w)
+static uint64_t busy_poll_bound_ns(struct worker *w)
 {
 	const struct plan_share *share = &w->plan->shares[w->index];
+	bool adaptive = false, always = false;
 	uint32_t longest = 0;
 
 	for (uint32_t i = 0; i < share->pair_count; i++) {
 		const uint32_t us = atomic_load_explicit(&share->pairs[i]->busy_poll_us, memory_order_relaxed);
 
 		longest = max_u32(longest, us == BUSY_POLL_ADAPTIVE ? BUSY_POLL_ADAPTIVE_US : us);
+		adaptive |= us == BUSY_POLL_ADAPTIVE;
+		always |= us == BUSY_POLL_ALWAYS;
 	}
+	w->adaptive = adaptive && !always;
 	return longest == BUSY_POLL_ALWAYS ? UINT64_MAX : (uint64_t)longest * 1000;
 }
 
@@ -81,6 +85,9 @@ static uint64_t patient_window_ns(const struct worker *w)
 {
 	const uint32_t patience = atomic_load_explicit(&w->patience, memory_order_relaxed);
 
+	if (w->adaptive)
+		return poll_trial_polls(&w->trial) ? w->window_ns : 0;
+	
 	return patience == WORKER_PATIENCE_FULL ? w->window_ns : w->window_ns / WORKER_PATIENCE_FULL * patience;
 }
 
@@ -148,11 +155,16 @@ static void sleep_until_called(struct worker *w, uint64_t timeout_ns)
 	worker_count(w, WORKER_NS_ASLEEP, w->round_start_ns - start);
 }
 
+static bool is_paused(const struct worker *w)
+{
+	return w->round_start_ns < w->pause_until_ns && !(w->adaptive && poll_trial_pays(&w->trial));
+}
+
 void worker_rest(struct worker *w)
 {
 	uint64_t timeout_ns;
 
-	if (w->round_start_ns - w->last_work_ns < patient_window_ns(w) && w->round_start_ns >= w->pause_until_ns)
+	if (w->round_start_ns - w->last_work_ns < patient_window_ns(w) && !is_paused(w))
 		cpu_pause();
 	else if (may_sleep(w, &timeout_ns))
 		sleep_until_called(w, timeout_ns);
@@ -190,4 +202,6 @@ void worker_account_round(struct worker *w, bool worked)
 			report_standing(w, round_ns);
 	}
 	w->round_start_ns = now;
+	if (w->adaptive && now - w->trial.start_ns >= POLL_TRIAL_NS)
+		poll_trial_end(&w->trial, now, w->counters[WORKER_FRAMES_FROM_RINGS] + w->counters[WORKER_FRAMES_FROM_LANES]);
 }
