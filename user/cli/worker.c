@@ -15,8 +15,8 @@
 
 static void print(FILE *out, json_t *workers)
 {
-	static const char *const columns[] = { "worker", "cpu", "node", "tid", "pairs", "state", "busy_percent", "in_use",
-						"irqs", NULL };
+	static const char *const columns[] = { "worker", "cpu", "node", "tid", "pairs", "state", "busy_percent", "others_percent",
+						"in_use", "irqs", NULL };
 
 	table_print(out, workers, columns, 0);
 }

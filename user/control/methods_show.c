@@ -237,10 +237,10 @@ static json_t *show_worker(const struct engine *engine, unsigned index, const st
 {
 	const struct worker *worker = engine->workers[index];
 	const struct plan *plan = atomic_load(&engine->plan);
-	json_t *object = json_pack("{si si si si si ss sf sb sf so}", "worker", (int)index, "cpu", worker_cpu(worker), "node", worker_node(worker), "tid",
+	json_t *object = json_pack("{si si si si si ss sf sf sb sf so}", "worker", (int)index, "cpu", worker_cpu(worker), "node", worker_node(worker), "tid",
 				   worker_tid(worker), "pairs", (int)plan->shares[index].pair_count, "state",
-				   state_of_worker(engine, index), "busy_percent", engine->looked[index].busy_permille / 10.0, "in_use",
-				   workforce_uses(engine, index), "patience_percent", 100.0 * worker_patience(worker) / WORKER_PATIENCE_FULL,
+				   state_of_worker(engine, index), "busy_percent", engine->looked[index].busy_permille / 10.0, "others_percent",
+				   engine->looked[index].others_permille / 10.0, "in_use", workforce_uses(engine, index), "patience_percent", 100.0 * worker_patience(worker) / WORKER_PATIENCE_FULL,
 				   "irqs", show_irqs_of_cpu(engine, irqs, worker_cpu(worker)));
 
 	add_worker_counters(object, worker, false);

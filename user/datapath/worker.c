@@ -14,7 +14,7 @@
  *
  * The window adapts to what it catches: it is doubled over the length of each rest that ended within the bound, and halved by each that
  * was longer, so that a quiet guest costs nothing and a chatty one is never slept on. Control shrinks it further where the CPU is
- * wanted by others (worker_set_patience).
+ * wanted by others (worker_set_patience), polling that the scheduler interrupted pauses, and an adaptive one is tried (poll_trial.h).
  *
  * Descriptors enter and leave the epoll set by the control thread, before they are closed: a worker that sleeps could not do it.
  */
