@@ -63,7 +63,7 @@ def configurations(guests, quick, adaptive):
     configs = []
     for n in guests:
         configs += [Config(n, "per-port"), Config(n, "multi-worker"), Config(n), Config(n, "per-port", again=True), Config(n, pin=False)]
-        configs += [Config(n, busy_poll=window) for window in windows]
+        configs += [Config(n, busy_poll=window) for window in windows] + [Config(n, busy_poll="0", again=True)]
         if not quick and n == max(guests):
             configs += [Config(n, "per-port", pin=False), Config(n, "multi-worker", pin=False)]
         if not quick and n in (min(guests), max(guests)):
@@ -78,11 +78,24 @@ def adaptive_is_offered():
     return "busy-poll-us" not in result.stdout
 
 
+def migrations(pid):
+    """How often threads of a process were moved to another CPU by the scheduler; None where the kernel does not tell."""
+    total = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/sched", encoding="ascii", errors="replace") as file:
+                total += sum(int(line.split(":")[1]) for line in file if line.startswith("se.nr_migrations"))
+        except OSError:
+            return None
+    return total
+
+
 class Bench:
     def __init__(self, rig, options):
         self.rig, self.options = rig, options
         self.wire = rig.wire(queues=2)
         self.points = []
+        self.migrations = []  # a second, of the daemon's threads, of each run of the generator
         self.count = 0
 
     def ports(self, config, queues=1):
@@ -99,9 +112,13 @@ class Bench:
         command = [bench.tool("bench_generator"), "--sockets", sockets, "--guests", str(guests), "--daemon", str(pid),
                    "--seconds", str(self.options.seconds), "--warm-up", str(self.options.warm_up),
                    "--wire", f"/run/netns/{self.wire.namespace.name},{self.wire.peer},2"] + list(extra) + works
+        moved, start = migrations(pid), time.monotonic()
         result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG)
         if result.returncode:
             raise RigError(f"generator: exit {result.returncode}: {result.stderr.strip()}")
+        seconds = time.monotonic() - start
+        if moved is not None:
+            self.migrations.append((migrations(pid) - moved) / seconds)
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def run_config(self, config, daemon_arguments=(), queues=1, works=None, extra=()):
@@ -130,6 +147,7 @@ class Bench:
     def measure(self, config, repetition, table="main", **how):
         """Keeps the points. A failure costs a second try, then the points, never the whole run: it is told at the end."""
         for attempt in (1, 2):
+            self.migrations = []
             try:
                 points = self.run_config(config, **how)
                 break
@@ -139,7 +157,8 @@ class Bench:
                     self.points.append({"table": table, "config": config.key(), "repetition": repetition, "failed": str(error)[:2000]})
                     return
         for point in points:
-            self.points.append({"table": table, "config": config.key(), "repetition": repetition, "point": point})
+            self.points.append({"table": table, "config": config.key(), "repetition": repetition, "point": point,
+                                "migrations": sum(self.migrations) / len(self.migrations) if self.migrations else None})
 
 
 def overcommitted(run, repetition, windows):
@@ -165,7 +184,7 @@ def main():
     parser.add_argument("--guests", help="numbers of guests (default 1,4,12,24; with --quick 1,24)")
     parser.add_argument("--repetitions", type=int, default=3, help="(default 3)")
     parser.add_argument("--seconds", type=float, help="of each work (default 0.3; with --quick 0.25)")
-    parser.add_argument("--warm-up", type=float, default=0.1, help="of each work, seconds (default 0.1)")
+    parser.add_argument("--warm-up", type=float, default=0.2, help="of each work, seconds, in which placement and windows settle (default 0.2)")
     options = parser.parse_args()
     options.seconds = options.seconds or (0.25 if options.quick else 0.3)
     guests = [int(n) for n in (options.guests or ("1,24" if options.quick else "1,4,12,24")).split(",")]
