@@ -63,11 +63,6 @@ static inline uint32_t max_u32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-static inline uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static inline bool is_power_of_two(uint64_t v)
 {
 	return v && !(v & (v - 1));
