@@ -47,13 +47,13 @@ struct checker {
 	int peer_fd;
 };
 
-static struct checker *checker_open(unsigned mtu)
+static struct checker *checker_open(unsigned workers, unsigned mtu)
 {
 	struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL)};
 	struct checker *c = test_calloc(1, sizeof(*c));
 	int on = 1, buffer = 16 << 20;
 
-	c->bench = bench_open(1, 1, mtu, false);
+	c->bench = bench_open(1, workers, mtu, false);
 	c->peer_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
 	assert_true(c->peer_fd >= 0);
 	assert_int_equal(setsockopt(c->peer_fd, SOL_PACKET, PACKET_VNET_HDR, &on, sizeof(on)), 0);
@@ -82,8 +82,8 @@ static void leave(struct checker *c)
 	skip();
 }
 
-/* All of them in one lane_send(), on TX and not yet kicked. */
-static void send_all(struct checker *c, const struct sent *sent, unsigned count)
+/* All of them in one lane_send(), not yet kicked. */
+static void send_all(struct checker *c, unsigned worker, const struct sent *sent, unsigned count)
 {
 	struct scattered scattered[SENT_MAX];
 	struct frame *frames[SENT_MAX];
@@ -99,7 +99,7 @@ static void send_all(struct checker *c, const struct sent *sent, unsigned count)
 		assert_int_equal(vnet_judge(&scattered[i].frame, VNET_F_CSUM), VNET_GOOD);
 		frames[i] = &scattered[i].frame;
 	}
-	assert_int_equal(lane_send(c->bench->ports[0], frames, count), count);
+	assert_int_equal(lane_send(c->bench->ports[worker], frames, count), count);
 	for (unsigned i = 0; i < count; i++)
 		scatter_free(&scattered[i]);
 }
@@ -187,7 +187,7 @@ static unsigned left_among(const struct sent *sent, unsigned count)
 
 static void exchange(unsigned mtu, uint32_t payload)
 {
-	struct checker *c = checker_open(mtu);
+	struct checker *c = checker_open(1, mtu);
 	struct lane_port *port = c->bench->ports[0];
 	struct sent sent[SENT_MAX];
 	const unsigned count = make_mix(sent, payload);
@@ -196,7 +196,7 @@ static void exchange(unsigned mtu, uint32_t payload)
 	assert_int_equal(left_among(sent, count), 8);
 	/* Not asked for: nothing is left, whatever the kernel can. */
 	assert_false(lane_device_leaves_checksum(c->bench->device));
-	send_all(c, sent, count);
+	send_all(c, 0, sent, count);
 	at = check_descriptors(c, at, sent, count, false);
 	lane_flush(port);
 	check_peer(c, sent, count, false);
@@ -208,7 +208,7 @@ static void exchange(unsigned mtu, uint32_t payload)
 		const bool left = round % 2 == 0;
 
 		lane_device_leave_checksum(c->bench->device, left);
-		send_all(c, sent, count);
+		send_all(c, 0, sent, count);
 		at = check_descriptors(c, at, sent, count, left);
 		lane_flush(port);
 		check_peer(c, sent, count, left);
@@ -231,10 +231,35 @@ static void test_jumbo(void **state)
 	exchange(9000, 8000);
 }
 
+/* Workers that share a TX ring, in turn more than it holds: each one's frames ask for themselves. */
+static void test_shared_ring(void **state)
+{
+	struct checker *c = checker_open(2, 1500);
+	struct sent sent[SENT_MAX];
+	const unsigned count = make_mix(sent, 1400);
+
+	leave(c);
+	for (unsigned round = 0; round < 300; round++) {
+		const unsigned worker = round % 2;
+
+		send_all(c, worker, sent, count);
+		send_all(c, worker, sent + round % count, count - round % count);
+		lane_flush(c->bench->ports[worker]);
+		check_peer(c, sent, count, true);
+		check_peer(c, sent + round % count, count - round % count, true);
+	}
+	assert_true(c->bench->ports[0]->left_checksums > 150 * left_among(sent, count));
+	assert_true(c->bench->ports[1]->left_checksums > 150 * left_among(sent, count));
+	for (unsigned worker = 0; worker < 2; worker++)
+		lane_settle(c->bench->ports[worker]);
+	rig_assert_census(c->bench->device, c->bench->ports, COPY_KERNEL_MAX);
+	checker_close(c);
+}
+
 /* Only what was put on TX counts; what finds no room is dropped and not counted. */
 static void test_count_of_a_full_ring(void **state)
 {
-	struct checker *c = checker_open(1500);
+	struct checker *c = checker_open(1, 1500);
 	struct lane_port *port = c->bench->ports[0];
 	static uint8_t bytes[2048];
 	struct frame frame = {.head = bytes}, *frames[SENT_MAX];
@@ -260,7 +285,7 @@ static void test_count_of_a_full_ring(void **state)
 /* The device's offload goes off before anybody has told the lane: the kernel completes what it gets open. */
 static void test_offload_switched_off(void **state)
 {
-	struct checker *c = checker_open(1500);
+	struct checker *c = checker_open(1, 1500);
 	struct sent sent[SENT_MAX];
 	const unsigned count = make_mix(sent, 1400);
 	struct ethtool_value off = {.cmd = ETHTOOL_STXCSUM, .data = 0};
@@ -268,7 +293,7 @@ static void test_offload_switched_off(void **state)
 
 	leave(c);
 	assert_int_equal(ioctl(c->peer_fd, SIOCETHTOOL, &request), 0);
-	send_all(c, sent, count);
+	send_all(c, 0, sent, count);
 	lane_flush(c->bench->ports[0]);
 	check_peer(c, sent, count, false);
 	assert_int_equal(c->bench->ports[0]->left_checksums, left_among(sent, count));
@@ -278,14 +303,14 @@ static void test_offload_switched_off(void **state)
 /* As on a kernel that refused the metadata. */
 static void test_kernel_without_metadata(void **state)
 {
-	struct checker *c = checker_open(1500);
+	struct checker *c = checker_open(1, 1500);
 	struct sent sent[SENT_MAX];
 	const unsigned count = make_mix(sent, 1400);
 
 	c->bench->device->metadata = false;
 	lane_device_leave_checksum(c->bench->device, true);
 	assert_false(lane_device_leaves_checksum(c->bench->device));
-	send_all(c, sent, count);
+	send_all(c, 0, sent, count);
 	check_descriptors(c, 0, sent, count, false);
 	lane_flush(c->bench->ports[0]);
 	check_peer(c, sent, count, false);
@@ -297,6 +322,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_open_and_complete),
 		cmocka_unit_test(test_jumbo),
+		cmocka_unit_test(test_shared_ring),
 		cmocka_unit_test(test_count_of_a_full_ring),
 		cmocka_unit_test(test_offload_switched_off),
 		cmocka_unit_test(test_kernel_without_metadata),
