@@ -78,12 +78,16 @@ static void look_at_cpus(struct engine *engine)
 static void look_at_loads(struct engine *engine)
 {
 	const uint64_t cycles = cycles_now() - engine->looked_cycles, ns = now_ns() - engine->looked_ns;
+	uint32_t anybody = 0;
 
 	engine->looked_cycles += cycles;
 	engine->looked_ns += ns;
-	for (unsigned w = 0; w < engine->worker_count; w++)
+	for (unsigned w = 0; w < engine->worker_count; w++) {
 		look_at_worker(engine, w, ns);
-	look_at_cpus(engine);
+		anybody |= engine->looked[w].ran_permille;
+	}
+	if (anybody) /* on large machines the kernel takes milliseconds for the answer */
+		look_at_cpus(engine);
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
 		struct managed_port *mp = engine->ports[id];
 
