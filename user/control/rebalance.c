@@ -29,7 +29,7 @@ static uint32_t permille(uint64_t part, uint64_t whole)
 
 /*
  * The wall clock says how long a worker had work, including the time for which others had its CPU. What it needs of the CPU: what it ran, but
- * for its share of polling.
+ * for its share of polling. Without schedstat in the kernel the wall clock must do.
  */
 static void look_at_worker(struct engine *engine, unsigned w, uint64_t ns)
 {
@@ -37,17 +37,17 @@ static void look_at_worker(struct engine *engine, unsigned w, uint64_t ns)
 	const struct worker *worker = engine->workers[w];
 	const uint64_t busy = worker_counter(worker, WORKER_NS_BUSY), polling = worker_counter(worker, WORKER_NS_POLLING);
 	const uint64_t awake = busy - looked->busy_ns + polling - looked->polling_ns;
-	uint64_t run = looked->run_ns, waited, ran, wasted;
+	uint64_t run = looked->run_ns, waited;
 
-	if (!awake || !cpu_use_of_thread(worker_tid(worker), &run, &waited)) {
-		looked->ran_permille = looked->busy_permille = 0;
-		looked->busy_scale_permille = 1000;
-		run = looked->run_ns; /* hardly anything; counted next time */
-	} else {
-		ran = run - looked->run_ns;
-		wasted = (uint64_t)((double)ran * (double)(polling - looked->polling_ns) / (double)awake);
+	looked->busy_permille = permille(busy - looked->busy_ns, ns);
+	looked->ran_permille = permille(awake, ns);
+	looked->busy_scale_permille = 1000;
+	if (awake && cpu_use_of_thread(worker_tid(worker), &run, &waited)) {
+		const uint64_t ran = run - looked->run_ns;
+		const uint64_t polled = (uint64_t)((double)ran * (double)(polling - looked->polling_ns) / (double)awake);
+
+		looked->busy_permille = permille(ran - min_u64(polled, ran), ns);
 		looked->ran_permille = permille(ran, ns);
-		looked->busy_permille = permille(ran - min_u64(wasted, ran), ns);
 		looked->busy_scale_permille = permille(ran, awake);
 	}
 	looked->run_ns = run;
