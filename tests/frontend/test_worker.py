@@ -100,16 +100,20 @@ def test_never_polls(switch):
 
 
 def test_always_polls_until_told_otherwise(switch):
-    """`always` sleeps never; set to 0 at run time it sleeps at once; and what is set can be read back."""
+    """`always` does not sleep while nobody else wants its CPU; set to 0 at run time it sleeps at once; and what is set can be read back."""
     s = one_worker(switch, options={0: ",busy-poll-us=always", 1: ",busy-poll-us=0"})
     a, b = s.pair_of_guests()
-    ping_pong(a, b, 5)
-    before = worker(s)
-    ping_pong(a, b, 20, pause=0.01)
-    change = grown(s, before)
-    assert change["sleeps"] == 0 and change["ns_asleep"] == 0 and change["kicks_received"] == 0, change
+
+    def polled_through():
+        """A while in which this machine left the worker its CPU: on one that others want, it gives way (patience_percent)."""
+        before = worker(s)
+        ping_pong(a, b, 20, pause=0.01)
+        change = grown(s, before)
+        return change if change["sleeps"] == 0 and worker(s)["state"] == "running" else None
+    change = wait_for(polled_through, "the worker polls without a pause")
+    assert change["ns_asleep"] == 0 and change["kicks_received"] == 0, change
     assert change["polls"] > change["hits"] > 0 and change["ns_polling"] > 0
-    assert worker(s)["state"] == "running" and queue(s, 0)["busy-poll-us"] == "always"
+    assert queue(s, 0)["busy-poll-us"] == "always"
     assert s.daemon.json("queue", "set", "p0/0", "busy-poll-us=0")["busy-poll-us"] == 0
     wait_for(lambda: worker(s)["state"] == "asleep", "the worker sleeps")
     # An idle worker does nothing at all.
