@@ -576,6 +576,24 @@ static void gathers_where_cpus_are_crowded(void **state)
 	assert_int_equal(compute(w), 4);
 }
 
+/* What is urgent moves at once, what merely pays at the regular look: so moves a second are bounded. */
+static void urgent_moves_are_few(void **state)
+{
+	struct world *w = MACHINE(1, 2, 2);
+	unsigned i;
+
+	for (i = 0; i < 4; i++)
+		add_settled(w, i, 0, 240)->ring_node = i < 2 ? 0 : 1; /* two away from home, all on one worker */
+	measure(w);
+	w->in.urgent = true;
+	assert_int_equal(compute(w), 0);
+	w->pairs[1].standing_us = 50;
+	assert_int_equal(compute(w), 1);
+	assert_choice(w, 1, 1, PLACEMENT_REASON_STANDING);
+	w->in.urgent = false;
+	assert_true(compute(w) > 1);
+}
+
 static void splits_what_was_gathered_and_is_full(void **state)
 {
 	struct world *w = MACHINE(1, 2);
@@ -823,6 +841,7 @@ int main(void)
 		cmocka_unit_test(flees_a_full_node_and_stays_away),
 		cmocka_unit_test(gathers_what_trickles),
 		cmocka_unit_test(gathers_where_cpus_are_crowded),
+		cmocka_unit_test(urgent_moves_are_few),
 		cmocka_unit_test(splits_what_was_gathered_and_is_full),
 		cmocka_unit_test(rescues_from_a_stalled_worker),
 		cmocka_unit_test(rescued_beyond_the_node),

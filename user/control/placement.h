@@ -106,6 +106,7 @@ struct placement_input {
 	unsigned pair_count;
 	unsigned moves_max; /* moves that only pay, not must, in this plan; gathering and splitting a worker's pairs count as one */
 	bool no_gathering;  /* on crowded CPUs: it was tried of late, and one worker was not enough */
+	bool urgent; /* between two regular looks: only what stands, fills its worker, or wants to be gathered moves for pay */
 	bool afresh; /* another policy: where pairs are now is no reason to stay there */
 };
 

@@ -330,6 +330,10 @@ void planner_pay(struct planner *p)
 	relieve_standing(p);
 	if (split(p))
 		return;
+	if (p->in->urgent) {
+		gather(p);
+		return;
+	}
 	for (round = 0; moved && round < ROUNDS_MAX; round++) {
 		moved = go_home(p);
 		moved |= leave_vcpus(p);

@@ -37,6 +37,8 @@ void publisher_synchronize(struct engine *engine);
 
 /* Places all pairs again with at most @moves_max moves that only pay, and moves what changed. */
 void publisher_rebalance(struct engine *engine, unsigned moves_max);
+/* Between two of these: moves only what stands, fills its worker, or wants to be gathered. */
+void publisher_relieve(struct engine *engine, unsigned moves_max);
 
 /* The same by another policy: as if none had a place yet, and with every move that this takes. */
 void publisher_place_afresh(struct engine *engine);

@@ -23,6 +23,8 @@
 #define NO_GATHERING_NS 1000000000ull	  /* after it was wrong, the first time; then twice as long each time */
 #define NO_GATHERING_LONGEST_NS 60000000000ull
 
+enum placing { PLACING_REGULAR, PLACING_URGENT, PLACING_AFRESH };
+
 struct placed {
 	struct managed_port *mp;
 	unsigned index;
@@ -65,7 +67,7 @@ static void describe_workers(const struct engine *engine, struct placement_worke
 }
 
 /* Chooses a worker for every active pair. Return: count of entries in *placed and *choices (free both); 0 = none. */
-static unsigned choose_places(struct engine *engine, unsigned moves_max, bool afresh, struct placed **placed, struct placement_choice **choices)
+static unsigned choose_places(struct engine *engine, unsigned moves_max, enum placing how, struct placed **placed, struct placement_choice **choices)
 {
 	const unsigned room = count_pairs(engine);
 	struct placement_worker workers[VL_WORKERS_MAX];
@@ -78,7 +80,8 @@ static unsigned choose_places(struct engine *engine, unsigned moves_max, bool af
 		.worker_count = engine->worker_count,
 		.pairs = pairs,
 		.moves_max = moves_max,
-		.afresh = afresh,
+		.urgent = how == PLACING_URGENT,
+		.afresh = how == PLACING_AFRESH,
 		.no_gathering = now_ns() < engine->no_gathering_until_ns,
 	};
 
@@ -155,7 +158,7 @@ void place_new_pairs(struct engine *engine)
 	unsigned count;
 
 	look_at_new_pairs(engine);
-	count = choose_places(engine, 0, false, &placed, &choices);
+	count = choose_places(engine, 0, PLACING_REGULAR, &placed, &choices);
 	for (unsigned i = 0; i < count; i++) {
 		struct managed_pair *managed = &placed[i].mp->pairs[placed[i].index];
 
@@ -360,11 +363,11 @@ static void note_gathering(struct engine *engine, const struct move *moves, unsi
 	engine->no_gathering_until_ns = now + engine->gathering_penalty_ns;
 }
 
-static void place_again(struct engine *engine, unsigned moves_max, bool afresh)
+static void place_again(struct engine *engine, unsigned moves_max, enum placing how)
 {
 	struct placed *placed;
 	struct placement_choice *choices;
-	const unsigned count = choose_places(engine, moves_max, afresh, &placed, &choices);
+	const unsigned count = choose_places(engine, moves_max, how, &placed, &choices);
 	struct move *moves = calloc(count + 1, sizeof(*moves));
 	unsigned move_count = 0;
 
@@ -388,12 +391,17 @@ static void place_again(struct engine *engine, unsigned moves_max, bool afresh)
 
 void publisher_rebalance(struct engine *engine, unsigned moves_max)
 {
-	place_again(engine, moves_max, false);
+	place_again(engine, moves_max, PLACING_REGULAR);
+}
+
+void publisher_relieve(struct engine *engine, unsigned moves_max)
+{
+	place_again(engine, moves_max, PLACING_URGENT);
 }
 
 void publisher_place_afresh(struct engine *engine)
 {
-	place_again(engine, UINT32_MAX, true);
+	place_again(engine, UINT32_MAX, PLACING_AFRESH);
 }
 
 /* Where workers are not pinned, a CPU stands for the slot that would be pinned there. Of several, @present has precedence. */

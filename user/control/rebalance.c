@@ -18,6 +18,7 @@
 #define DELAY_LOOK_NS 100000000ull
 /* Share of its time that a worker waits for its CPU, from which on it polls less; below half of it, patience comes back. */
 #define DELAY_TOO_MUCH_PERMILLE 50
+#define DELAYS_IN_A_ROW 2 /* one time slice of a task of the idle class may spoil one look */
 #define PATIENCE_STEP (WORKER_PATIENCE_FULL / 8)
 
 /* --- loads --------------------------------------------------------------------------------------------------------- */
@@ -187,7 +188,7 @@ void rebalance_standing(struct engine *engine)
 		}
 	if (now_ns() - engine->looked_ns > LOADS_NS)
 		look_at_loads(engine);
-	publisher_rebalance(engine, MOVES_STANDING);
+	publisher_relieve(engine, MOVES_STANDING);
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
 		for (unsigned i = 0; engine->ports[id] && i < engine->ports[id]->config.queues; i++)
 			engine->ports[id]->pairs[i].standing_us = 0;
@@ -216,14 +217,15 @@ static void on_delay_look(void *context)
 		waited = engine->looked[w].delay_is_fresh ? permille(delay - engine->looked[w].run_delay_ns, ns) : 0;
 		engine->looked[w].delay_is_fresh = true;
 		engine->looked[w].run_delay_ns = delay;
-		if (waited > DELAY_TOO_MUCH_PERMILLE)
+		engine->looked[w].delays = waited > DELAY_TOO_MUCH_PERMILLE ? engine->looked[w].delays + 1 : 0;
+		if (engine->looked[w].delays >= DELAYS_IN_A_ROW)
 			worker_set_patience(worker, patience / 2);
 		else if (waited < DELAY_TOO_MUCH_PERMILLE / 2)
 			worker_set_patience(worker, min_u32(patience + PATIENCE_STEP, WORKER_PATIENCE_FULL));
 	}
 	if (is_crowded(engine) && now_ns() - engine->looked_ns > LOADS_NS) {
 		look_at_loads(engine);
-		publisher_rebalance(engine, MOVES_PER_LOOK);
+		publisher_relieve(engine, MOVES_PER_LOOK);
 	}
 }
 
