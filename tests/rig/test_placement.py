@@ -113,8 +113,8 @@ def test_pairs_follow_memory_that_moves(machine, host, veth):
     sender = host.sender("--packet wire0", [0])
     machine.run(f"kill -USR1 {guest.pid}")
     guest.wait_line("moved")
-    machine.wait_until(lambda: [p["node"] for p in daemon.pairs().values() if p["reason"] == "node of the ring's memory"] == [1, 1],
-                       "pairs on node 1")
+    machine.wait_until(lambda: {p["node"] for p in daemon.pairs().values()} == {1}, "pairs on node 1")
+    assert daemon.log().count("(node of the ring's memory)") >= 2  # whatever they did for other reasons there
     # What vhostlane keeps of a pair went along, by the kernel's word, and what the guest's buffers are on was seen.
     machine.wait_until(lambda: {(p["state_node"], p["ring_node"], p["buffer_node"]) for p in daemon.pairs().values()} == {(1, 1, 1)},
                        "all memory of the pairs on node 1")

@@ -343,21 +343,23 @@ static void keep_place(struct managed_pair *managed, enum placement_reason reaso
 		managed->reason = reason;
 }
 
-/* Gathering that did not last is not tried again soon. */
+/* Gathering that did not last, whether its worker was full or work stood on it, is not tried again soon. */
 static void note_gathering(struct engine *engine, const struct move *moves, unsigned count)
 {
 	const uint64_t now = now_ns();
-	bool gathers = false, splits = false;
+	bool gathers = false, splits = false, stands = false, lasted;
 
 	for (unsigned i = 0; i < count; i++) {
 		gathers |= moves[i].to.reason == PLACEMENT_REASON_CONSOLIDATE;
 		splits |= moves[i].to.reason == PLACEMENT_REASON_SPLIT;
+		stands |= moves[i].to.reason == PLACEMENT_REASON_STANDING;
 	}
+	lasted = now - engine->gathered_ns > GATHERING_LASTED_NS;
 	if (gathers)
 		engine->gathered_ns = now;
-	if (!splits)
+	if (!splits && (!stands || lasted))
 		return;
-	if (now - engine->gathered_ns > GATHERING_LASTED_NS)
+	if (lasted)
 		engine->gathering_penalty_ns = 0;
 	engine->gathering_penalty_ns = min_u64(max_u64(2 * engine->gathering_penalty_ns, NO_GATHERING_NS), NO_GATHERING_LONGEST_NS);
 	engine->no_gathering_until_ns = now + engine->gathering_penalty_ns;
