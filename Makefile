@@ -104,6 +104,10 @@ $(OUT)/tests/$(1): $(OUT)/obj/tests/unit/$(1).o $(patsubst %,$(OUT)/obj/user/%.o
 endef
 -include $(wildcard tests/*/*.mk)
 
+# Here, when all have been named.
+.PHONY: benches
+benches: $(BENCHES)
+
 .PHONY: unit-tests list-tests
 unit-tests: $(UNIT_TESTS) $(BPF_TESTS) $(NET_TESTS)
 list-tests:

@@ -14,6 +14,3 @@ $(OUT)/tests/bench_generator: $(addprefix $(OUT)/obj/,$(addprefix tests/bench/,g
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(CC) $(CFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(LDLIBS_ALL)
-
-.PHONY: benches
-benches: $(BENCHES)
