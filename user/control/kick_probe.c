@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/util.h"
 #include "kick_cpu.skel.h"
@@ -113,10 +114,27 @@ static void undo(struct kick_probe *probe)
 	probe->skeleton = NULL;
 }
 
+/* Each try makes libbpf read the kernel's types, which takes long: not for what cannot be. */
+static bool has_kprobes(void)
+{
+	static const char *const signs[] = {
+		"/sys/bus/event_source/devices/kprobe/type",
+		"/sys/kernel/tracing/kprobe_events",
+		"/sys/kernel/debug/tracing/kprobe_events",
+	};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(signs); i++)
+		if (!access(signs[i], F_OK))
+			return true;
+	return false;
+}
+
 static int try_way(struct kick_probe *probe, enum way way, const struct targets *targets)
 {
 	int result;
 
+	if (way == BY_KPROBE && !has_kprobes())
+		return -ENOENT;
 	probe->way = way;
 	probe->skeleton = kick_cpu__open();
 	if (!probe->skeleton)
