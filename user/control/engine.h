@@ -148,7 +148,7 @@ struct engine {
 		uint32_t ran_permille;	      /* CPU time, polling included */
 		uint32_t busy_scale_permille; /* of the time that it had work by the wall clock, it ran this much */
 		uint32_t others_permille;     /* CPU time of others on its CPU */
-		uint32_t delays;	      /* looks in a row in which it waited too much for its CPU */
+		uint32_t waited_permille;     /* for its CPU, at the last look */
 		bool delay_is_fresh;	      /* run_delay_ns is of the last look */
 	} looked[VL_WORKERS_MAX];
 	uint64_t looked_ns, delay_looked_ns;

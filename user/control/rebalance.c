@@ -18,7 +18,6 @@
 #define DELAY_LOOK_NS 100000000ull
 /* Share of its time that a worker waits for its CPU, from which on it polls less; below half of it, patience comes back. */
 #define DELAY_TOO_MUCH_PERMILLE 50
-#define DELAYS_IN_A_ROW 2 /* one time slice of a task of the idle class may spoil one look */
 #define PATIENCE_STEP (WORKER_PATIENCE_FULL / 8)
 
 /* --- loads --------------------------------------------------------------------------------------------------------- */
@@ -204,7 +203,7 @@ static void on_delay_look(void *context)
 	engine->delay_looked_ns += ns;
 	for (unsigned w = 0; w < engine->worker_count; w++) {
 		struct worker *worker = engine->workers[w];
-		uint32_t patience = worker_patience(worker), waited;
+		uint32_t patience = worker_patience(worker), waited, average;
 		uint64_t run, delay;
 
 		/* One that sleeps waits for nothing; its next sample would span more than this interval, and is only taken as a base. */
@@ -217,10 +216,12 @@ static void on_delay_look(void *context)
 		waited = engine->looked[w].delay_is_fresh ? permille(delay - engine->looked[w].run_delay_ns, ns) : 0;
 		engine->looked[w].delay_is_fresh = true;
 		engine->looked[w].run_delay_ns = delay;
-		engine->looked[w].delays = waited > DELAY_TOO_MUCH_PERMILLE ? engine->looked[w].delays + 1 : 0;
-		if (engine->looked[w].delays >= DELAYS_IN_A_ROW)
+		/* Of two looks: one time slice of a task of the idle class may spoil one. */
+		average = (waited + engine->looked[w].waited_permille) / 2;
+		engine->looked[w].waited_permille = waited;
+		if (average > DELAY_TOO_MUCH_PERMILLE)
 			worker_set_patience(worker, patience / 2);
-		else if (waited < DELAY_TOO_MUCH_PERMILLE / 2)
+		else if (average < DELAY_TOO_MUCH_PERMILLE / 2)
 			worker_set_patience(worker, min_u32(patience + PATIENCE_STEP, WORKER_PATIENCE_FULL));
 	}
 	if (is_crowded(engine) && now_ns() - engine->looked_ns > LOADS_NS) {
