@@ -217,4 +217,17 @@ static inline int fault_of(struct driver *d)
 	return atomic_load(&d->ring.fault);
 }
 
+/* cmocka's setup and teardown of tests that need a driver and nothing else. */
+static inline int driver_begin(void **state)
+{
+	*state = driver_create();
+	return 0;
+}
+
+static inline int driver_end(void **state)
+{
+	driver_destroy(*state);
+	return 0;
+}
+
 #endif

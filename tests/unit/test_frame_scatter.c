@@ -37,8 +37,8 @@ static struct variant variants[] = {
 static int find_variants(void **state)
 {
 #ifdef __x86_64__
-	variants[ARRAY_SIZE(variants) - 2].present = __builtin_cpu_supports("avx2");
-	variants[ARRAY_SIZE(variants) - 1].present = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("bmi2");
+	variants[ARRAY_SIZE(variants) - 2].present = has_avx2();
+	variants[ARRAY_SIZE(variants) - 1].present = can_run_vnni();
 	for (unsigned i = 0; i < ARRAY_SIZE(variants); i++)
 		if (!variants[i].present)
 			print_message("variant %s is not tested: this CPU has no such instructions\n", variants[i].name);

@@ -465,27 +465,15 @@ static void test_no_lost_wakeup(void **state)
 	}
 }
 
-static int setup(void **state)
-{
-	*state = driver_create();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	driver_destroy(*state);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_call_flag, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_call_event, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_call_owed, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_arm, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_call_blocks, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_no_lost_wakeup, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_call_flag, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_call_event, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_call_owed, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_arm, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_call_blocks, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_no_lost_wakeup, driver_begin, driver_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,25 +103,13 @@ static void test_unlawful_buffers(void **state)
 	}
 }
 
-static int setup(void **state)
-{
-	*state = driver_create();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	driver_destroy(*state);
-	return 0;
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_unserved, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_unlawful_indices, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_buffers, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_unlawful_buffers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unserved, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_unlawful_indices, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_buffers, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_unlawful_buffers, driver_begin, driver_end),
 	};
 	int failed;
 

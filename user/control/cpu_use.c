@@ -63,5 +63,6 @@ bool cpu_use_of_thread(int tid, uint64_t *run_ns, uint64_t *wait_ns)
 	char path[64], text[96];
 
 	snprintf(path, sizeof(path), "/proc/self/task/%d/schedstat", tid);
-	return read_text(path, text, sizeof(text)) > 0 && sscanf(text, "%" SCNu64 " %" SCNu64, run_ns, wait_ns) == 2;
+	/* A kernel that keeps no such account shows zeros; a thread that was started has run. */
+	return read_text(path, text, sizeof(text)) > 0 && sscanf(text, "%" SCNu64 " %" SCNu64, run_ns, wait_ns) == 2 && *run_ns;
 }

@@ -272,11 +272,17 @@ TARGET_VNNI inline_always uint64_t run_vnni(uint8_t *to, const uint8_t *from, si
 	return vnni_total(&sums);
 }
 
+/* All that TARGET_VNNI names. */
+static inline bool can_run_vnni(void)
+{
+	return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+	       __builtin_cpu_supports("bmi2");
+}
+
 /* Only CPUs that do not slow down for it: the first that did not brought VBMI2. */
 static inline bool has_vnni(void)
 {
-	return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bw") &&
-	       __builtin_cpu_supports("bmi2");
+	return can_run_vnni() && __builtin_cpu_supports("avx512vbmi2");
 }
 
 static inline bool has_avx2(void)

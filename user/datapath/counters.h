@@ -70,7 +70,7 @@ static inline void counter_add(struct port_counters *c, enum port_counter which,
 	X(ROUNDS, "rounds", 0)		       /* turns of the loop */                                           \
 	X(POLLS, "polls", 0)		       /* rings and lanes looked at */                                   \
 	X(HITS, "hits", 0)		       /* polls that found work */                                       \
-	X(POLLS_PREEMPTED, "polls_preempted", 0) /* the scheduler took the CPU from a polling worker */            \
+	X(POLLS_PREEMPTED, "polls_preempted", 0) /* that took long, with the CPU taken away since the last such */            \
 	X(SLEEPS, "sleeps", 0)                                                                                   \
 	X(WAKE_KICK, "kicks_received", 0)                                                                        \
 	X(WAKE_LANE, "lane_wakeups", 0)                                                                          \

@@ -31,7 +31,7 @@ static void note_polling_round(struct worker *w, uint64_t now, uint64_t round_ns
 	if (likely(round_ns < SUSPICIOUS_NS) || !was_preempted(w))
 		return;
 	worker_count(w, WORKER_POLLS_PREEMPTED, 1);
-	if (w->window_bound_ns == UINT64_MAX) /* `always`: the operator gave the CPU to it */
+	if (w->window_bound_ns == UINT64_MAX) /* `always`: the operator gave the CPU to it; only patience ends that */
 		return;
 	w->pause_ns = min_u64(max_u64(2 * w->pause_ns, PAUSE_SHORTEST_NS), PAUSE_LONGEST_NS);
 	w->pause_until_ns = now + w->pause_ns;
