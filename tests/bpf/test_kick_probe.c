@@ -475,8 +475,8 @@ static void test_out_of_descriptors(void **state)
 		assert_non_null(strstr(error.text, "LimitNOFILE="));
 		assert_null(strstr(error.text, "use a kernel"));
 	}
-	/* The kernel's types, then maps and programs. */
-	assert_true(named >= 2);
+	/* The kernel's types come first. Maps and programs need descriptors only where the kernel lets a way be tried. */
+	assert_true(named >= 1);
 }
 
 int main(void)
