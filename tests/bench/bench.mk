@@ -9,7 +9,7 @@ $(OUT)/tests/bench_flood: $(OUT)/obj/tests/bench/flood.o $(OUT)/obj/tests/bench/
 
 BENCHES += $(OUT)/tests/bench_generator
 $(OUT)/tests/bench_generator: $(addprefix $(OUT)/obj/,$(addprefix tests/bench/,generator.o traffic.o guest_end.o wire_end.o measure.o) \
-		$(addprefix user/,common/cpulist.o common/log.o datapath/lane.o datapath/frame_checksum.o datapath/checksum.o datapath/layout.o datapath/lane_device.o datapath/lane_socket.o datapath/frame_pool.o)) \
+		$(addprefix user/,common/cpulist.o common/log.o datapath/lane.o datapath/lane_send.o datapath/frame_checksum.o datapath/checksum.o datapath/layout.o datapath/lane_device.o datapath/lane_socket.o datapath/frame_pool.o)) \
 		$(BENCH_FRONTEND_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,LINK)

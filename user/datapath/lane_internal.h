@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the lane's three files share: lane_socket.c makes sockets and maps rings, lane_device.c puts devices together and
- * counts, lane.c moves frames. Nobody else includes this.
+ * What the lane's four files share: lane_socket.c makes sockets and maps rings, lane_device.c puts devices together and
+ * counts, lane.c takes frames in, lane_send.c sends them. Nobody else includes this.
  */
 #ifndef VHOSTLANE_DATAPATH_LANE_INTERNAL_H
 #define VHOSTLANE_DATAPATH_LANE_INTERNAL_H
@@ -95,7 +95,7 @@ struct lane_device {
 	struct lane_device_setup setup;
 	enum lane_mode mode; /* in use */
 	bool zero_copy;
-	bool tx_in_steps;    /* copy mode of a kernel that shows how far it came with TX only when it has emptied it (lane.c) */
+	bool tx_in_steps;    /* copy mode of a kernel that shows how far it came with TX only when it has emptied it (lane_send.c) */
 	uint32_t rx_size;    /* descriptors of each RX ring */
 	uint32_t chunk_mask; /* frame_size - 1 */
 	uint8_t *tx_owner;   /* worker that gave each chunk to TX; NULL where no two workers share a TX ring */
@@ -112,6 +112,9 @@ struct lane_device {
 /* Opens, maps, fills and binds the next socket of @device: lanes_open tells which. @want: auto, zero-copy or copy. */
 int lane_socket_open(struct lane_device *device, enum lane_mode want, struct error *error);
 void lane_socket_close(struct lane_device *device, struct lane *lane);
+
+/* Takes back what the kernel has sent, if anything, from the queue on which this worker sends. */
+void lane_reap(struct lane_port *port);
 
 static inline uint64_t *lane_ring_address(const struct lane_ring *ring, uint32_t index)
 {
