@@ -3,13 +3,15 @@
 """Measures the points of the seeds' tables: guests x placement policy x pinned or not x busy polling x work, wire and local.
 
 A configuration is one daemon with its guests; all works run one after the other over the same connections. Configurations take turns within a
-repetition, and the order is reversed in every second one, so that what else the machine does meets all alike. Everything measured
-goes to a JSON file; seeds_report.py makes tables and plots of it.
+repetition, and the order is reversed in every second one, so that what else the machine does meets all alike. Busy-poll windows, which can be set at
+run time, take turns within one daemon, work by work. Everything measured goes to a JSON file; seeds_report.py makes tables and plots of it.
 """
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import bench
@@ -19,6 +21,7 @@ from rig import BINARY, Rig
 HEADERS = 54  # Ethernet, IPv4 and TCP before a payload
 RR_PAYLOADS = (1, 64, 256, 1024)
 WINDOW = 64  # frames a stream keeps unacknowledged
+TURNS = 2  # of each window at each work, a repetition
 HANG = 600  # seconds after which a generator is taken for stuck
 
 
@@ -57,13 +60,11 @@ class Config:
         return f"{self.guests} guests, {self.policy}, {'pinned' if self.pin else 'not pinned'}, busy-poll {self.busy_poll}" + (" (A/A)" if self.again else "")
 
 
-def configurations(guests, quick, adaptive):
+def configurations(guests, quick):
     """Those that are compared with one another stand side by side."""
-    windows = ["0", "always"] + (["adaptive"] if adaptive else [])
     configs = []
     for n in guests:
         configs += [Config(n, "per-port"), Config(n, "multi-worker"), Config(n), Config(n, "per-port", again=True), Config(n, pin=False)]
-        configs += [Config(n, busy_poll=window) for window in windows] + [Config(n, busy_poll="0", again=True)]
         if not quick and n == max(guests):
             configs += [Config(n, "per-port", pin=False), Config(n, "multi-worker", pin=False)]
         if not quick and n in (min(guests), max(guests)):
@@ -90,6 +91,18 @@ def migrations(pid):
     return total
 
 
+def set_windows(daemon, guests, window):
+    """Of all ports at once, as an operator would by `queue set`."""
+    calls = [{"jsonrpc": "2.0", "id": i, "method": "queue.set", "params": {"port": f"vm{i}", "pair": 0, "busy-poll-us": window}}
+             for i in range(max(guests, 2))]
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect(daemon.control)
+        control.sendall(json.dumps(calls).encode() + b"\n")
+        answers = json.loads(control.makefile().readline())
+    if len(answers) != len(calls) or any("result" not in answer for answer in answers):
+        raise RigError(f"busy-poll-us={window}: {answers}")
+
+
 class Bench:
     def __init__(self, rig, options):
         self.rig, self.options = rig, options
@@ -108,18 +121,28 @@ class Bench:
             arguments += ["--port", f"vm{i}={directory}/{i}.sock,mac=02:56:4c:00:00:{i:02x},queues={queues},busy-poll-us={config.busy_poll}"]
         return f"{directory}/%u.sock", arguments
 
-    def generator(self, sockets, pid, guests, works, extra=()):
+    def generator(self, sockets, pid, guests, works, extra=(), before=lambda number: None):
+        """Runs works; @before is told the number of each that comes next."""
         command = [bench.tool("bench_generator"), "--sockets", sockets, "--guests", str(guests), "--daemon", str(pid),
                    "--seconds", str(self.options.seconds), "--warm-up", str(self.options.warm_up),
                    "--wire", f"/run/netns/{self.wire.namespace.name},{self.wire.peer},2"] + list(extra) + works
-        moved, start = migrations(pid), time.monotonic()
-        result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=HANG)
-        if result.returncode:
-            raise RigError(f"generator: exit {result.returncode}: {result.stderr.strip()}")
+        moved, start, points = migrations(pid), time.monotonic(), []
+        before(0)
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            stuck = threading.Timer(HANG, process.kill)
+            stuck.start()
+            for line in process.stdout:
+                points.append(json.loads(line))
+                if len(points) < len(works):
+                    before(len(points))
+            errors = process.stderr.read()
+            stuck.cancel()
+        if process.returncode:
+            raise RigError(f"generator: exit {process.returncode}: {errors.strip()}")
         seconds = time.monotonic() - start
         if moved is not None:
             self.migrations.append((migrations(pid) - moved) / seconds)
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return points
 
     def run_config(self, config, daemon_arguments=(), queues=1, works=None, extra=()):
         """All works against one daemon; returns their points."""
@@ -133,16 +156,32 @@ class Bench:
         try:
             if works:
                 return self.generator(sockets, daemon.process.pid, config.guests, works, extra)
-            points = []
-            wire, local = wire_works(self.options.quick), local_works(self.options.quick)
-            if config.guests == 1:  # among guests it takes two for one session
-                points += self.generator(sockets, daemon.process.pid, 1, wire)
-                points += self.generator(sockets, daemon.process.pid, 2, local)
-            else:
-                points += self.generator(sockets, daemon.process.pid, config.guests, wire + local)
-            return points
+            return [point for guests, its in self.works(config) for point in self.generator(sockets, daemon.process.pid, guests, its)]
         finally:
             daemon.stop()
+
+    def works(self, config):
+        """[(number of guests that take part, their works)]"""
+        wire, local = wire_works(self.options.quick), local_works(self.options.quick)
+        if config.guests == 1:  # among guests it takes two for one session
+            return [(1, wire), (2, local)]
+        return [(config.guests, wire + local)]
+
+    def run_windows(self, config, windows, daemon_arguments=(), works=None):
+        """Windows take turns at each work: what differs from daemon to daemon meets all alike. Returns [(its turn, its number in windows, point)]."""
+        sockets, arguments = self.ports(config)
+        daemon = self.rig.daemon("--uplink", self.wire.uplink, *config.arguments(), *daemon_arguments, *arguments)
+        found = []
+        try:
+            for guests, its in [(config.guests, works)] if works else self.works(config):
+                order = [(turn, number, work) for work in its for turn in range(TURNS)
+                         for number in (range(len(windows)) if turn % 2 == 0 else reversed(range(len(windows))))]
+                points = self.generator(sockets, daemon.process.pid, guests, [work for _, _, work in order],
+                                        before=lambda i, order=order: set_windows(daemon, config.guests, windows[order[i][1]]))
+                found += [(turn, number, point) for (turn, number, _), point in zip(order, points)]
+        finally:
+            daemon.stop()
+        return found
 
     def measure(self, config, repetition, table="main", **how):
         """Keeps the points. A failure costs a second try, then the points, never the whole run: it is told at the end."""
@@ -161,12 +200,23 @@ class Bench:
                                 "migrations": sum(self.migrations) / len(self.migrations) if self.migrations else None})
 
 
+def compare_windows(run, repetition, configs, table="windows", **how):
+    """Windows of otherwise one configuration against one another."""
+    try:
+        found = run.run_windows(configs[0], [c.busy_poll for c in configs], **how)
+    except (RigError, subprocess.TimeoutExpired) as error:
+        print(f"  {table}: {str(error).splitlines()[0]}; given up", flush=True)
+        run.points.append({"table": table, "config": configs[0].key(), "repetition": repetition, "failed": str(error)[:2000]})
+        return
+    for turn, number, point in found:
+        run.points.append({"table": table, "config": configs[number].key(), "repetition": TURNS * repetition + turn, "point": point})
+
+
 def overcommitted(run, repetition, windows):
     """Two workers forced onto one CPU, which they also share with guests: does polling take from others what they need?"""
     works = [rr("guest", p, k) for p, k in ((1, 1), (256, 16))] + [rr("to-guest", 1, 1), stream("guest", 64), stream("guest", 1500)]
-    for window in windows:
-        run.measure(Config(4, "per-port", busy_poll=window), repetition, table="overcommitted",
-                    daemon_arguments=["--cpus", "0", "--threads", "2"], works=works)
+    configs = [Config(4, "per-port", busy_poll=window) for window in windows] + [Config(4, "per-port", busy_poll="0", again=True)]
+    compare_windows(run, repetition, configs, "overcommitted", daemon_arguments=["--cpus", "0", "--threads", "2"], works=works)
 
 
 def symmetry(run, repetition):
@@ -192,7 +242,8 @@ def main():
     bench.exit_on_signals()
 
     adaptive = adaptive_is_offered()
-    configs = configurations(guests, options.quick, adaptive)
+    windows = ["0", "50", "always"] + (["adaptive"] if adaptive else [])
+    configs = configurations(guests, options.quick)
     surroundings, start = bench.Surroundings(), time.monotonic()
     with Rig() as rig:
         run = Bench(rig, options)
@@ -201,8 +252,10 @@ def main():
                 print(f"[{time.monotonic() - start:5.0f} s] repetition {repetition + 1} of {options.repetitions}, "
                       f"{number + 1} of {len(configs)}: {config}", flush=True)
                 run.measure(config, repetition)
-            windows = ["0", "50", "always"] + (["adaptive"] if adaptive else [])
-            overcommitted(run, repetition, windows if repetition % 2 == 0 else windows[::-1])
+            for n in guests:
+                print(f"[{time.monotonic() - start:5.0f} s] repetition {repetition + 1} of {options.repetitions}: {n} guests, windows", flush=True)
+                compare_windows(run, repetition, [Config(n, busy_poll=window) for window in windows] + [Config(n, busy_poll="0", again=True)])
+            overcommitted(run, repetition, windows)
             symmetry(run, repetition)
             idle(run, repetition, "adaptive" if adaptive else "50")
             # What there is so far stays, whatever happens to the rest.

@@ -20,8 +20,9 @@ MULTI = ("multi-worker", True, "50", False)
 PER_CPU = ("per-cpu", True, "50", False)
 UNPINNED = ("per-cpu", False, "50", False)
 LEFT_ALONE = ("per-port", False, "50", False)  # S3's control group: threads of ports, left to the scheduler
-OFF = ("per-cpu", True, "0", False)
+OFF = ("per-cpu", True, "0", False)  # this and what it is compared with: table "windows"
 OFF_AGAIN = ("per-cpu", True, "0", True)
+WINDOWS = "windows"
 
 
 def per_cpu_window(window):
@@ -119,8 +120,8 @@ def latency_table(r):
                     continue
                 work = works[0]
                 cells = []
-                for config in (BASE, MULTI, PER_CPU, per_cpu_window("0")):
-                    values = [r.value(n, config, work, f) for f in ("p50_us", "p99_us", "p999_us")]
+                for config, table in ((BASE, "main"), (MULTI, "main"), (PER_CPU, "main"), (OFF, WINDOWS)):
+                    values = [r.value(n, config, work, f, table) for f in ("p50_us", "p99_us", "p999_us")]
                     cells.append(" / ".join("—" if v is None else f"{v:.0f}" for v in values))
                 rows.append([guests_label(path, n), f"{work.split(',')[2]} B x {in_flight}"] + cells)
     return bench.table(["guests", "frame x in flight", "per-port", "multi-worker", "per-cpu", "per-cpu, busy-poll 0"], rows)
@@ -159,11 +160,10 @@ def busy_poll_table(r, adaptive):
                                  ("streams", is_stream)):
                 def chosen(work, wanted=wanted):
                     return on_path(path)(work) and wanted(work)
-                off = per_cpu_window("0")
                 row = [guests_label(path, n), name]
                 for config in (PER_CPU, per_cpu_window("always"), per_cpu_window(adaptive)):
-                    row.append(per_cent(r.mean_ratio(n, config, off, "score", chosen)) + " / " +
-                               per_cent(r.mean_ratio(n, config, off, "ns_per_byte", chosen)))
+                    row.append(per_cent(r.mean_ratio(n, config, OFF, "score", chosen, WINDOWS)) + " / " +
+                               per_cent(r.mean_ratio(n, config, OFF, "ns_per_byte", chosen, WINDOWS)))
                 rows.append(row)
     return bench.table(["guests", "work", "50 us", "always", "adaptive"], rows)
 
@@ -172,8 +172,8 @@ def points_against_better(r, config):
     """[(ratio to the better of 0 and always, guests, work)], worst first."""
     found = []
     for n in r.guests:
-        for work in r.works(n, config):
-            rivals = [r.ratio(n, config, per_cpu_window(w), work, "score") for w in ("0", "always")]
+        for work in r.works(n, config, table=WINDOWS):
+            rivals = [r.ratio(n, config, per_cpu_window(w), work, "score", WINDOWS) for w in ("0", "always")]
             if all(rivals):
                 found.append((min(rivals), n, work))
     return sorted(found)
@@ -190,7 +190,7 @@ def adaptive_groups(r, adaptive):
             for name, wanted in WORK_KINDS:
                 def chosen(work, path=path, wanted=wanted):
                     return on_path(path)(work) and wanted(work)
-                rivals = [r.mean_ratio(n, per_cpu_window(adaptive), per_cpu_window(w), "score", chosen) for w in ("0", "always")]
+                rivals = [r.mean_ratio(n, per_cpu_window(adaptive), per_cpu_window(w), "score", chosen, WINDOWS) for w in ("0", "always")]
                 if all(rivals):
                     found.append((min(rivals), guests_label(path, n), name))
     return sorted(found)
@@ -198,7 +198,7 @@ def adaptive_groups(r, adaptive):
 
 def noise_points(r):
     """How far single points are apart that should be one: busy-poll 0 measured twice. [ratio], sorted."""
-    ratios = [r.ratio(n, OFF_AGAIN, OFF, work, "score") for n in r.guests for work in r.works(n, OFF_AGAIN)]
+    ratios = [r.ratio(n, OFF_AGAIN, OFF, work, "score", WINDOWS) for n in r.guests for work in r.works(n, OFF_AGAIN, table=WINDOWS)]
     return sorted(ratio for ratio in ratios if ratio)
 
 
@@ -251,7 +251,7 @@ def requirements(r, adaptive):
         for path, _ in PATHS:
             def session(work, path=path):
                 return on_path(path)(work) and is_rr(work, 1)
-            rows.append(need(f"busy-poll 50 to 0, one session {path}, 1 in flight", r.mean_ratio(1, PER_CPU, per_cpu_window("0"), "score", session),
+            rows.append(need(f"busy-poll 50 to 0, one session {path}, 1 in flight", r.mean_ratio(1, PER_CPU, OFF, "score", session, WINDOWS),
                              minimum=1.27))
     points, groups, noise = points_against_better(r, per_cpu_window(adaptive)), adaptive_groups(r, adaptive), noise_points(r)
     if points:
@@ -322,7 +322,7 @@ def plots(r, directory, adaptive):
                 rows.append((guests_label(path, n), [r.value(n, c, works[0], f) for c in (BASE, PER_CPU) for f in ("p50_us", "p99_us")]))
     text += bar_plot(directory, "bench-seeds-latency", "Request-response, 1 in flight, shortest frame: latency", "microseconds",
                      ["per-port p50", "per-port p99", "per-cpu p50", "per-cpu p99"], rows)
-    rows = [(guests_label(path, n), [r.mean_ratio(n, c, per_cpu_window("0"), "score", lambda w: on_path(path)(w) and is_rr(w, 1))
+    rows = [(guests_label(path, n), [r.mean_ratio(n, c, OFF, "score", lambda w: on_path(path)(w) and is_rr(w, 1), WINDOWS)
                                      for c in (PER_CPU, per_cpu_window("always"), per_cpu_window(adaptive))]) for path, _ in PATHS for n in r.guests]
     text += bar_plot(directory, "bench-seeds-busy-poll", "Request-response, 1 in flight: rate relative to busy-poll 0", "ratio",
                      ["50 us", "always", "adaptive"], rows, line=1)
@@ -337,6 +337,7 @@ def report(r, directory):
     symmetry, _ = symmetry_rows(r)
     crowded = [[w or "50", per_cent(r.mean_ratio(4, ("per-port", True, w, False), ("per-port", True, "0", False), "score", table="overcommitted"))]
                for w in ("50", "always") + (("adaptive",) if r.data["adaptive"] else ())]
+    crowded.append(["0, measured again", per_cent(r.mean_ratio(4, ("per-port", True, "0", True), ("per-port", True, "0", False), "score", table="overcommitted"))])
     seconds, repetitions = r.data["seconds"], r.data["repetitions"]
     text = "# The seeds' tables, measured\n\n" + r.data["surroundings"] + "\n"
     text += (f"Each point: median of {repetitions} interleaved repetitions of {seconds} s. Guests are processes with real vhost-user sessions, one thread a vCPU, "
