@@ -10,7 +10,7 @@ build=(gcc clang llvm make pkg-config bpftool libc6-dev linux-libc-dev libelf-de
 	libbpf-dev libxdp-dev libnuma-dev liburcu-dev libck-dev libcyaml-dev
 	libjansson-dev libnl-route-3-dev libcap-ng-dev libsystemd-dev scdoc)
 test=(libcmocka-dev python3 python3-pytest python3-scapy iproute2 ethtool tcpdump
-	iputils-ping qemu-system-x86 linux-image-cloud-amd64 busybox-static cpio kmod
+	iputils-ping qemu-system-x86 ipxe-qemu dnsmasq-base linux-image-cloud-amd64 busybox-static cpio kmod
 	dpdk dpdk-dev librte-mempool-ring23 librte-net-virtio23 librte-net-vhost23 librte-net-af-xdp23 procps
 	xdp-tools util-linux libclang-rt-14-dev iperf3 libubsan1)
 bench=(gnuplot-nox)
