@@ -206,6 +206,21 @@ def test_call_that_a_killed_daemon_never_made(switch, call_first, event_idx):
     assert number_of(b.expect()[0]) == 7
 
 
+def test_first_connection_of_client_role_has_it_all(rig, switch):
+    """A frontend that listens before the port is made is offered what every later one is."""
+    listener = listen(rig.path("p0.sock"))
+    s = switch(ports=1, options={0: ",role=client,mtu=9000"})
+    offered = []
+    for _ in range(2):
+        frontend = Frontend(listener=listener)
+        offered.append(frontend.get_features())
+        frontend.close()
+        s.wait_state(0, "waiting", "connected")
+    assert offered[0] == offered[1]
+    assert offered[0] >> 0 & 1 and offered[0] >> 3 & 1 and offered[0] >> 11 & 1  # CSUM, MTU, HOST_TSO4
+    listener.close()
+
+
 def test_daemon_killed_client_role(rig, switch):
     """The daemon connects to frontends that listen: it finds them whenever they come, and again after either end died."""
     s = switch(options={0: ",role=client", 1: ",role=client"})

@@ -333,7 +333,7 @@ static void open_session(struct fixture *f, enum port_role role)
 	struct error error = { 0 };
 
 	f->config.role = role;
-	f->session = vhost_user_open(f->loop, &f->config, 0, &f->port, &ops, f, &error);
+	f->session = vhost_user_open(f->loop, &f->config, 0, 0, &f->port, &ops, f, &error);
 	if (!f->session)
 		fail_msg("%s", error.text);
 }
@@ -784,7 +784,7 @@ static void stale_socket_is_taken_over(void **state)
 	strcpy(address.sun_path, f->path);
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
 	assert_int_equal(listen(fd, 1), 0);
-	assert_null(vhost_user_open(f->loop, &f->config, 0, &f->port, &ops, f, &error));
+	assert_null(vhost_user_open(f->loop, &f->config, 0, 0, &f->port, &ops, f, &error));
 	assert_int_equal(error.code, -EADDRINUSE);
 	assert_non_null(strstr(error.text, "living process"));
 	close(fd);
@@ -804,11 +804,11 @@ static void socket_refused(void **state)
 	int fd = open(f->path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 
 	close(fd);
-	assert_null(vhost_user_open(f->loop, &f->config, 0, &f->port, &ops, f, &error));
+	assert_null(vhost_user_open(f->loop, &f->config, 0, 0, &f->port, &ops, f, &error));
 	assert_non_null(strstr(error.text, "no socket"));
 	assert_int_equal(access(f->path, F_OK), 0);
 	snprintf(f->config.socket, sizeof(f->config.socket), "%s/nowhere/p.sock", f->directory);
-	assert_null(vhost_user_open(f->loop, &f->config, 0, &f->port, &ops, f, &error));
+	assert_null(vhost_user_open(f->loop, &f->config, 0, 0, &f->port, &ops, f, &error));
 	assert_int_equal(error.code, -ENOENT);
 	assert_non_null(strstr(error.text, "/nowhere does not exist; create it"));
 }

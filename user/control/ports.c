@@ -242,11 +242,18 @@ static int check_clash(const struct engine *engine, const struct config_port *co
 	return check_mac_clash(engine, config, domain, error);
 }
 
+static unsigned mtu_of(const struct managed_port *mp)
+{
+	const struct uplink *uplink = uplink_of(mp->engine, mp);
+
+	return mp->config.mtu ? mp->config.mtu : uplink ? uplink_info(uplink)->mtu : 0;
+}
+
 int ports_add(struct engine *engine, const struct config_port *config, struct error *error)
 {
 	const int domain = domain_of(engine, config, error);
 	struct managed_port *mp;
-	unsigned id = 0, mtu;
+	unsigned id = 0;
 
 	if (domain < 0)
 		return domain;
@@ -260,15 +267,13 @@ int ports_add(struct engine *engine, const struct config_port *config, struct er
 	mp = make_port(engine, config, id, (unsigned)domain);
 	if (!mp)
 		return error_set(error, -ENOMEM, "port %s: out of memory; free some memory or give it fewer queues", config->name);
-	mtu = config->mtu ? config->mtu : uplink_of(engine, mp) ? uplink_info(uplink_of(engine, mp))->mtu : 0;
 	engine->ports[id] = mp;
-	mp->session = vhost_user_open(engine->loop, config, mtu, mp->port, &session_ops, mp, error);
+	mp->session = vhost_user_open(engine->loop, config, mtu_of(mp), config_offload_features(config->offloads), mp->port, &session_ops, mp, error);
 	if (!mp->session) {
 		engine->ports[id] = NULL;
 		free_port(mp);
 		return error->code;
 	}
-	vhost_user_set_offloads(mp->session, config_offload_features(config->offloads));
 	if (config->has_mac) {
 		addresses_take_from_others(engine, mp);
 		addresses_add(mp, config->mac, mp->port->key_vlan, false);
@@ -338,13 +343,6 @@ int ports_check_set(struct engine *engine, const struct managed_port *mp, struct
 	if (!result && wanted->has_mac && (!mp->config.has_mac || memcmp(wanted->mac, mp->config.mac, 6)))
 		result = check_mac_clash(engine, wanted, mp->port->domain, error);
 	return result;
-}
-
-static unsigned mtu_of(const struct managed_port *mp)
-{
-	const struct uplink *uplink = uplink_of(mp->engine, mp);
-
-	return mp->config.mtu ? mp->config.mtu : uplink ? uplink_info(uplink)->mtu : 0;
 }
 
 void ports_uplink_changed(struct engine *engine, unsigned domain)

@@ -168,8 +168,8 @@ void session_end(struct vhost_user_session *s, bool fault, const char *format, .
 
 /* --- open, close ----------------------------------------------------------------------------------------------------- */
 
-struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct config_port *config, unsigned mtu, struct port *port,
-					   const struct vhost_user_ops *ops, void *context, struct error *error)
+struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct config_port *config, unsigned mtu, uint64_t offloads,
+					   struct port *port, const struct vhost_user_ops *ops, void *context, struct error *error)
 {
 	struct vhost_user_session *s = calloc(1, sizeof(*s));
 
@@ -183,6 +183,7 @@ struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct
 	s->port = port;
 	s->role = config->role;
 	s->mtu = mtu;
+	s->offloads = offloads;
 	s->listen_fd = s->spare_fd = s->fd = -1;
 	copy_string(s->socket_path, sizeof(s->socket_path), config->socket);
 	s->reaper = reaper_create();

@@ -61,10 +61,11 @@ struct vhost_user_ops {
 
 struct vhost_user_session;
 
-/* @port: its pairs' rings and kick descriptors are the session's to fill. Return: NULL with *error (path too long, directory missing,
+/* @mtu, @offloads: see the setters below; in the client role the first connection may stand when this returns.
+ * @port: its pairs' rings and kick descriptors are the session's to fill. Return: NULL with *error (path too long, directory missing,
  * socket in use by a living process, ...). A stale socket file is taken over. */
-struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct config_port *config, unsigned mtu, struct port *port,
-					   const struct vhost_user_ops *ops, void *context, struct error *error);
+struct vhost_user_session *vhost_user_open(struct event_loop *loop, const struct config_port *config, unsigned mtu, uint64_t offloads,
+					   struct port *port, const struct vhost_user_ops *ops, void *context, struct error *error);
 /* The group that may connect to the port's socket (config: group). Return: 0, or -ENOENT with *error; -1 in *gid: none is given. */
 int vhost_user_find_group(const struct config_port *config, gid_t *gid, struct error *error);
 /* Withdraws, closes, unlinks. NULL is fine. */
