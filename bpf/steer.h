@@ -60,8 +60,11 @@ static __always_inline void note_source(const struct destination *from)
 	if (!port && key.vlan != VL_VLAN_NONE) {
 		key.vlan = VL_VLAN_NONE;
 		port = bpf_map_lookup_elem(&ports, &key);
+		if (port && !(port->flags & VL_PORT_TRUNK))
+			return;
 	}
-	if (!port || !(port->flags & VL_PORT_LEARNED))
+	/* On a VLAN that the port does not carry it is another station's, or the same one's way round: no matter of the port. */
+	if (!port || !(port->flags & VL_PORT_LEARNED) || !carries_vlan(port, from->key.vlan))
 		return;
 	frames = bpf_map_lookup_elem(&wire_claims, &key);
 	if (frames)

@@ -338,6 +338,13 @@ static void learned_address_on_the_wire(void **state)
 	put_port(f, peer, VL_VLAN_NONE, 30, VL_PORT_TRUNK, 1);
 	run(f, &p);
 	assert_int_not_equal(bpf_map_get_next_key(claims, NULL, &found), 0);
+
+	/* The same address on VLANs that the port does not carry is no claim: VLAN 9 with an entry for untagged frames, or not in its row. */
+	put_port(f, peer, VL_VLAN_NONE, 30, VL_PORT_LEARNED, 1);
+	run(f, &p);
+	put_port(f, peer, VL_VLAN_NONE, 30, VL_PORT_TRUNK | VL_PORT_VLANS | VL_PORT_LEARNED, 1);
+	run(f, &p);
+	assert_int_not_equal(bpf_map_get_next_key(claims, NULL, &found), 0);
 }
 
 static void port_down(void **state)
