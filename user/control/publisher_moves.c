@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +8,12 @@
 #include "common/log.h"
 #include "control/pair_memory.h"
 #include "control/publisher_private.h"
-#include "control/softnet.h"
+#include "control/settle.h"
 #include "control/workforce.h"
 
-#define STEERING_SETTLE_US 1000 /* where not every CPU can be visited */
 #define DRAIN_WAIT_US 100
 #define DRAIN_WAITS_MAX 500
 #define SENT_WAITS_MAX 2000 /* only the moved guest's sending waits for it */
-#define BACKLOG_WAITS_MAX 500 /* likewise */
 
 #define GATHERING_LASTED_NS 5000000000ull /* gathered pairs that stayed so long were rightly gathered */
 #define NO_GATHERING_NS 1000000000ull	  /* after it was wrong, the first time; then twice as long each time */
@@ -182,36 +178,15 @@ struct move {
 	struct placement_choice to;
 };
 
-/* A thread of its own, because the set of CPUs that a thread may use cannot be put back as it was: offline ones do not show in it. */
-static void *visit_cpus(void *argument)
+static void settle_steered(const struct engine *engine)
 {
-	struct engine *engine = argument;
-	cpu_set_t one;
+	struct cpulist online = {0};
 
-	for (unsigned cpu = 0; cpu < engine->topology.cpu_count; cpu++) {
-		CPU_ZERO(&one);
-		CPU_SET(cpu, &one);
-		if (engine->topology.cpus[cpu].online && sched_setaffinity(0, sizeof(one), &one))
-			return NULL; /* forbidden by a cpuset, or gone just now */
-	}
-	return engine;
+	for (unsigned cpu = 0; cpu < engine->topology.cpu_count; cpu++)
+		if (engine->topology.cpus[cpu].online)
+			cpulist_add(&online, cpu);
+	settle_steering(&online);
 }
-
-/*
- * After steering changed, a frame that XDP steered by the old entry may still be on its way into its lane, for the rest of one NAPI poll. No
- * thread runs on that CPU meanwhile: when one has run on each CPU, all such polls are over.
- */
-static void settle_steering(struct engine *engine)
-{
-	pthread_t thread;
-	void *all = NULL;
-
-	if (!pthread_create(&thread, NULL, visit_cpus, engine))
-		pthread_join(thread, &all);
-	if (!all)
-		usleep(STEERING_SETTLE_US);
-}
-_Static_assert(CPUS_MAX <= CPU_SETSIZE, "every CPU has its bit");
 
 static void request_drain(struct engine *engine, const bool *sources)
 {
@@ -234,11 +209,7 @@ static void wait_for(struct engine *engine, const bool *sources, bool (*passed)(
 		}
 }
 
-/*
- * What a device of software has sent may still wait on the sender's CPU while that has no time for it, and would be overtaken by what the new owner
- * sends on its own. On a CPU that is flooded meanwhile the end of it does not show: not waited for much longer.
- */
-static void settle_backlogs(struct engine *engine, const bool *sources)
+static void settle_sent(const struct engine *engine, const bool *sources)
 {
 	struct cpulist cpus = {0};
 
@@ -250,12 +221,7 @@ static void settle_backlogs(struct engine *engine, const bool *sources)
 		else if (sources[w])
 			cpus = engine->cpus; /* not pinned: it may have run on any of them */
 	}
-	for (unsigned waits = 0; waits < BACKLOG_WAITS_MAX; waits++) {
-		softnet_remove_idle(&cpus);
-		if (!cpulist_count(&cpus))
-			break;
-		usleep(DRAIN_WAIT_US);
-	}
+	settle_backlogs(cpus);
 }
 
 /* Moves of which no worker is both source and target, so that a held worker never has to drain. */
@@ -285,7 +251,7 @@ static void carry_out(struct engine *engine, struct move *moves, unsigned count)
 		put_affinity(engine, moves[i].mp, moves[i].index);
 	}
 	if (steered) {
-		settle_steering(engine);
+		settle_steered(engine);
 		request_drain(engine, sources);
 		wait_for(engine, sources, worker_drained, DRAIN_WAITS_MAX, "what stood on its lanes was not taken");
 	}
@@ -295,7 +261,7 @@ static void carry_out(struct engine *engine, struct move *moves, unsigned count)
 	/* Meanwhile the guest's frames wait in its ring, where nothing is lost. */
 	if (steered) {
 		wait_for(engine, sources, worker_sent, SENT_WAITS_MAX, "what it sent did not leave");
-		settle_backlogs(engine, sources);
+		settle_sent(engine, sources);
 	}
 	for (unsigned i = 0; i < count; i++)
 		moves[i].mp->withdrawn[(2 * moves[i].index + 1) / 64] &= ~(1ull << ((2 * moves[i].index + 1) % 64));
