@@ -364,6 +364,26 @@ def test_hostile_clients(daemon):
     assert daemon.json("status")["ports"] == 2
 
 
+@pytest.mark.parametrize("method, params, says", (
+    ("queue.set", {"port": "vm1", "pair": 0, "cpu": "auto", "busy-poll_us": 7}, "did you mean 'busy-poll-us'"),
+    ("queue.set", {"port": "vm1", "pair": 0, "busy-poll-us": 7, "cpu": None}, "parameter cpu: neither text nor whole number"),
+    ("status", {"of": "vm1"}, "it takes none"),
+    ("port.show", {"name": "vm1", "full": True}, "parameter 'full': unknown"),
+    ("port.set", {"name": "vm1"}, "nothing to set"),
+    ("worker.set", {}, "nothing to set"),
+    ("counters", {"drops": 1}, "neither true nor false"),
+))
+def test_parameters_that_would_not_count(daemon, method, params, says):
+    before = daemon.json("queue", "list")[0]["busy-poll-us"]
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(daemon.control)
+        client.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n")
+        answer = json.loads(client.makefile().readline())
+    assert answer["error"]["code"] == -32602 and says in answer["error"]["message"]
+    assert daemon.json("queue", "list")[0]["busy-poll-us"] == before
+
+
 def test_control_socket_mode(daemon):
     assert os.stat(daemon.control).st_mode & 0o777 == 0o600
     daemon.stop()

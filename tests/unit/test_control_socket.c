@@ -66,7 +66,9 @@ static json_t *large(void *context, json_t *params, struct error *error)
 	return result;
 }
 
-static const struct control_method methods[] = { { "echo", echo }, { "refuse", refuse }, { "large", large } };
+static const struct control_method methods[] = {
+	{ "echo", NULL, echo }, { "refuse", NULL, refuse }, { "large", NULL, large }, { "place", "port pair cpu", echo }, { "bare", "", echo },
+};
 
 static void stop_now(void *context, int fd, uint32_t events)
 {
@@ -236,6 +238,8 @@ static void errors(void **state)
 	expect_error(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":7}", JSON_RPC_INVALID_REQUEST);
 	expect_error(fd, "{\"jsonrpc\":\"2.0\",\"id\":[],\"method\":\"echo\"}", JSON_RPC_INVALID_REQUEST);
 	expect_error(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ehco\"}", JSON_RPC_METHOD_NOT_FOUND);
+	expect_error(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"place\",\"params\":{\"port\":\"a\",\"cpus\":1}}", JSON_RPC_INVALID_PARAMS);
+	expect_error(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"bare\",\"params\":{\"cpu\":1}}", JSON_RPC_INVALID_PARAMS);
 	expect_error(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"echo\",\"params\":[1]}", JSON_RPC_INVALID_PARAMS);
 	expect_error(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"refuse\",\"params\":{\"how\":\"invalid\"}}", JSON_RPC_INVALID_PARAMS);
 	expect_error(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"refuse\",\"params\":{\"how\":\"exists\"}}", CONTROL_ERROR_REFUSED);

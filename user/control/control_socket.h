@@ -18,6 +18,8 @@
 
 struct control_method {
 	const char *name; /* "port.add" */
+	/* Names of its parameters, a blank between them; others are answered as "invalid params". "": none. NULL: @call judges them. */
+	const char *params;
 	/* @params: object, never NULL. Return: new reference, or NULL with *error filled; its code -EINVAL is answered as
 	 * "invalid params", -ENOMEM as "internal error", any other as CONTROL_ERROR_REFUSED. Must not close the socket. */
 	json_t *(*call)(void *context, json_t *params, struct error *error);

@@ -10,6 +10,7 @@
 #include "vhostlane/control_abi.h"
 
 #define METHODS_LISTED 64
+#define PARAMETERS_MAX 16
 
 /* Takes @id's reference. @error_name: symbolic errno or NULL. */
 static json_t *error_response(json_t *id, int code, const char *message, const char *error_name)
@@ -50,6 +51,40 @@ static json_t *method_not_found(json_t *id, const char *name, const struct contr
 	length = strlen(message);
 	copy_string(message + length, sizeof(message) - length, near);
 	return error_response(id, JSON_RPC_METHOD_NOT_FOUND, message, NULL);
+}
+
+/* Splits @list at its blanks, in @text. Return: how many. */
+static unsigned split(const char *list, char *text, size_t size, const char **names, unsigned most)
+{
+	char *word, *rest = NULL;
+	unsigned count = 0;
+
+	copy_string(text, size, list);
+	for (word = strtok_r(text, " ", &rest); word && count < most; word = strtok_r(NULL, " ", &rest))
+		names[count++] = word;
+	return count;
+}
+
+/* A parameter that is passed over would leave its sender in the belief that it counts. Return: 0 or -EINVAL with *error. */
+static int check_names(const struct control_method *method, json_t *params, struct error *error)
+{
+	const char *names[PARAMETERS_MAX], *key;
+	char list[256], near[320] = "; it takes none";
+	unsigned count, i;
+	json_t *value;
+
+	if (!method->params)
+		return 0;
+	count = split(method->params, list, sizeof(list), names, PARAMETERS_MAX);
+	json_object_foreach(params, key, value) {
+		for (i = 0; i < count && strcmp(names[i], key) != 0; i++)
+			;
+		if (i < count)
+			continue;
+		return error_set(error, -EINVAL, "%s, parameter '%.64s': unknown%s", method->name, key,
+				 count ? suggest_text(key, names, count, near, sizeof(near)) : near);
+	}
+	return 0;
 }
 
 static json_t *failure(json_t *id, const struct error *error)
@@ -93,7 +128,7 @@ static json_t *serve_one(json_t *request, const struct control_method *methods, 
 			return error_response(id, JSON_RPC_INVALID_PARAMS, "params: not an object; name each parameter", NULL);
 		}
 		params = params ? json_incref(params) : json_object();
-		result = params ? methods[i].call(context, params, &error) : NULL;
+		result = params && !check_names(&methods[i], params, &error) ? methods[i].call(context, params, &error) : NULL;
 		json_decref(params);
 		if (notification) {
 			json_decref(result);

@@ -31,8 +31,17 @@ static const char *required_text(json_t *params, const char *key, char *buffer, 
 	const char *text = text_of(json_object_get(params, key), buffer, size);
 
 	if (!text)
-		error_set(error, -EINVAL, "parameter %s: missing or neither text nor number; give it", key);
+		error_set(error, -EINVAL, "parameter %s: missing, or neither text nor whole number; give it", key);
 	return text;
+}
+
+/* One that may be left out: *text is NULL then. Return: 0 or -EINVAL with *error. */
+static int optional_text(json_t *params, const char *key, const char **text, char *buffer, size_t size, struct error *error)
+{
+	json_t *value = json_object_get(params, key);
+
+	*text = text_of(value, buffer, size);
+	return value && !*text ? error_set(error, -EINVAL, "parameter %s: neither text nor whole number; give one of them", key) : 0;
 }
 
 static struct managed_port *port_param(struct engine *engine, json_t *params, const char *key, struct error *error)
@@ -103,7 +112,7 @@ static json_t *method_port_add(void *context, json_t *params, struct error *erro
 	json_object_foreach(params, key, value) {
 		text = text_of(value, buffer, sizeof(buffer));
 		if (!text) {
-			error_set(error, -EINVAL, "port.add: %s: neither text nor number; give one of them", key);
+			error_set(error, -EINVAL, "port.add: %s: neither text nor whole number; give one of them", key);
 			return NULL;
 		}
 		if (config_port_set(&config, key, text, error))
@@ -134,6 +143,10 @@ static json_t *method_port_set(void *context, json_t *params, struct error *erro
 
 	if (!mp)
 		return NULL;
+	if (json_object_size(params) < 2) {
+		error_set(error, -EINVAL, "port %s: nothing to set; give " CONFIG_PORT_SETTABLE, mp->config.name);
+		return NULL;
+	}
 	/* All or nothing: every key is judged before the first is set. */
 	wanted = mp->config;
 	json_object_foreach(params, key, value) {
@@ -141,7 +154,7 @@ static json_t *method_port_set(void *context, json_t *params, struct error *erro
 			continue;
 		text = text_of(value, buffer, sizeof(buffer));
 		if (!text) {
-			error_set(error, -EINVAL, "port %s: %s: neither text nor number; give one of them", mp->config.name, key);
+			error_set(error, -EINVAL, "port %s: %s: neither text nor whole number; give one of them", mp->config.name, key);
 			return NULL;
 		}
 		if (ports_check_set(context, mp, &wanted, key, text, error))
@@ -177,8 +190,9 @@ static json_t *method_queue_set(void *context, json_t *params, struct error *err
 
 	if (!mp || pair_param(mp, params, &pair, error))
 		return NULL;
-	cpu_text = text_of(json_object_get(params, "cpu"), cpu_buffer, sizeof(cpu_buffer));
-	poll_text = text_of(json_object_get(params, "busy-poll-us"), poll_buffer, sizeof(poll_buffer));
+	if (optional_text(params, "cpu", &cpu_text, cpu_buffer, sizeof(cpu_buffer), error) ||
+	    optional_text(params, "busy-poll-us", &poll_text, poll_buffer, sizeof(poll_buffer), error))
+		return NULL;
 	if (!cpu_text && !poll_text) {
 		error_set(error, -EINVAL, "queue %s/%u: nothing to set; give cpu=N, cpu=auto or busy-poll-us=N", mp->config.name, pair);
 		return NULL;
@@ -216,6 +230,10 @@ static json_t *method_worker_set(void *context, json_t *params, struct error *er
 	json_t *value;
 	bool afresh;
 
+	if (!json_object_size(params)) {
+		error_set(error, -EINVAL, "worker.set: nothing to set; give policy, per-port or pin");
+		return NULL;
+	}
 	json_object_foreach(params, key, value) {
 		text = json_is_boolean(value) ? (json_is_true(value) ? "true" : "false") : text_of(value, buffer, sizeof(buffer));
 		if (!text || (strcmp(key, "policy") && strcmp(key, "per-port") && strcmp(key, "pin"))) {
@@ -244,15 +262,27 @@ static json_t *method_uplink_list(void *context, json_t *params, struct error *e
 
 static json_t *method_counters(void *context, json_t *params, struct error *error)
 {
-	return show_counters(context, json_is_true(json_object_get(params, "drops")));
+	json_t *drops = json_object_get(params, "drops");
+
+	if (drops && !json_is_boolean(drops)) {
+		error_set(error, -EINVAL, "parameter drops: neither true nor false; give one of them");
+		return NULL;
+	}
+	return show_counters(context, json_is_true(drops));
 }
 
 const struct control_method engine_methods[] = {
-	{CONTROL_STATUS, method_status},	   {CONTROL_PORT_LIST, method_port_list},
-	{CONTROL_PORT_SHOW, method_port_show},	   {CONTROL_PORT_ADD, method_port_add},
-	{CONTROL_PORT_DEL, method_port_del},	   {CONTROL_PORT_SET, method_port_set},
-	{CONTROL_QUEUE_LIST, method_queue_list},   {CONTROL_QUEUE_SET, method_queue_set},
-	{CONTROL_WORKER_LIST, method_worker_list}, {CONTROL_WORKER_SET, method_worker_set},
-	{CONTROL_UPLINK_LIST, method_uplink_list}, {CONTROL_COUNTERS, method_counters},
+	{CONTROL_STATUS, "", method_status},
+	{CONTROL_PORT_LIST, "", method_port_list},
+	{CONTROL_PORT_SHOW, "name", method_port_show},
+	{CONTROL_PORT_ADD, NULL, method_port_add},
+	{CONTROL_PORT_DEL, "name", method_port_del},
+	{CONTROL_PORT_SET, NULL, method_port_set},
+	{CONTROL_QUEUE_LIST, "", method_queue_list},
+	{CONTROL_QUEUE_SET, "port pair cpu busy-poll-us", method_queue_set},
+	{CONTROL_WORKER_LIST, "", method_worker_list},
+	{CONTROL_WORKER_SET, NULL, method_worker_set},
+	{CONTROL_UPLINK_LIST, "", method_uplink_list},
+	{CONTROL_COUNTERS, "drops", method_counters},
 };
 const unsigned engine_method_count = ARRAY_SIZE(engine_methods);
