@@ -464,6 +464,82 @@ static void crashed_daemon_in_another_mode(void **state)
 	expect_no_trace(f);
 }
 
+/* A program of that name on the set's maps that does nothing: what another build had in its place. */
+static int other_program(struct fixture *f, enum bpf_prog_type type, const char *name, int verdict)
+{
+	struct bpf_insn code[] = {
+		{ .code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD }, { 0 },
+		{ .code = BPF_LD | BPF_DW | BPF_IMM, .dst_reg = BPF_REG_1, .src_reg = BPF_PSEUDO_MAP_FD }, { 0 },
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = verdict },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	static const char *const maps[] = { "ports", "settings" };
+	char path[256];
+	int fd;
+
+	for (unsigned i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s", f->directory, maps[i]);
+		code[2 * i].imm = bpf_obj_get(path);
+		assert_true(code[2 * i].imm >= 0);
+	}
+	fd = bpf_prog_load(type, name, "GPL", code, sizeof(code) / sizeof(code[0]), NULL);
+	assert_true(fd >= 0);
+	close(code[0].imm);
+	close(code[2].imm);
+	snprintf(path, sizeof(path), "%s/progs/%s", f->directory, name);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(bpf_obj_pin(fd, path), 0);
+	return fd;
+}
+
+/* A crashed daemon of another build: its XDP program and its egress filter are not ours. */
+static void crash_of_another_build(struct fixture *f)
+{
+	DECLARE_LIBBPF_OPTS(bpf_tc_hook, egress, .ifindex = (int)f->ifindex, .attach_point = BPF_TC_EGRESS);
+	DECLARE_LIBBPF_OPTS(bpf_tc_opts, filter, .handle = 1, .priority = 30312, .flags = BPF_TC_F_REPLACE);
+	int xdp;
+
+	crash(f, LANE_MODE_AUTO);
+	xdp = other_program(f, BPF_PROG_TYPE_XDP, "xdp_steer", XDP_PASS);
+	assert_int_equal(shell(f, "ip link set dev %s xdp off", f->uplink), 0);
+	assert_int_equal(bpf_xdp_attach((int)f->ifindex, xdp, XDP_FLAGS_DRV_MODE, NULL), 0);
+	filter.prog_fd = other_program(f, BPF_PROG_TYPE_SCHED_CLS, "tc_host", -1 /* TC_ACT_UNSPEC */);
+	assert_int_equal(bpf_tc_attach(&egress, &filter), 0);
+	close(xdp);
+	close(filter.prog_fd);
+	expect_attached(f);
+}
+
+static void programs_of_another_build_are_replaced(void **state)
+{
+	struct fixture *f = *state;
+	struct bpf_set *set;
+	uint32_t xdp, egress, ingress;
+
+	crash_of_another_build(f);
+	xdp = xdp_on(f->ifindex);
+	egress = filter_on(f, BPF_TC_EGRESS);
+	ingress = filter_on(f, BPF_TC_INGRESS);
+	set = open_set(f);
+	assert_true(bpf_set_adopted(set));
+	assert_int_not_equal(pinned_program(f, "xdp_steer"), xdp);
+	assert_int_not_equal(pinned_program(f, "tc_host"), egress);
+	assert_int_equal(pinned_program(f, "tc_uplink_ingress"), ingress); /* the same in both builds */
+	attach(f, set, LANE_MODE_AUTO);
+	expect_attached(f);
+	bpf_set_close(set);
+	expect_no_trace(f);
+}
+
+static void another_build_then_a_start_that_fails(void **state)
+{
+	struct fixture *f = *state;
+
+	crash_of_another_build(f);
+	bpf_set_close(open_set(f));
+	expect_no_trace(f);
+}
+
 /* A start that fails between open and attach clears up after the crash all the same. */
 static void crash_then_a_start_that_fails(void **state)
 {
@@ -718,6 +794,8 @@ int main(void)
 		TEST(operator_load_without_attachment),
 		TEST(crashed_daemon_is_adopted),
 		TEST(crashed_daemon_in_another_mode),
+		TEST(programs_of_another_build_are_replaced),
+		TEST(another_build_then_a_start_that_fails),
 		TEST(crash_then_a_start_that_fails),
 		TEST(crash_then_unload_by_script),
 		TEST(crash_and_another_device),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Theory of operation. An uplink's set is six maps and four programs, all pinned before anything is attached, so that
+ * Theory of operation. An uplink's set is eight maps and four programs, all pinned before anything is attached, so that
  * whoever comes after a crash finds either the whole or nothing attached. Whoever loads first makes the maps; whatever is
  * missing then is loaded on those maps. Settings say who loaded (VL_SETTINGS_ENGINE_LOADED): what an operator loaded outlives
- * us. A lock on the pin directory keeps two daemons apart.
+ * us, and is used as it is. Programs that a crashed daemon left are compared with ours, instruction by instruction: it may have been
+ * of another build, and its faults are not to be inherited. A lock on the pin directory keeps two daemons apart.
  */
 #include <bpf/bpf.h>
 #include <errno.h>
@@ -207,6 +208,35 @@ static int load_xdp(struct bpf_set *set, struct xdp_steer *skeleton, struct erro
 	return 0;
 }
 
+/* The hook in which a program of the uplink sits, but for XDP's. */
+static struct tc_hook *hook_of(struct bpf_set *set, enum set_program which)
+{
+	return which == SET_TC_HOST ? &set->egress : which == SET_TC_UPLINK_INGRESS ? &set->ingress : NULL;
+}
+
+/* One of a crashed daemon that was of another build: off the device, and its pin with it. What takes its place is pinned next. */
+static void drop_if_other(struct bpf_set *set, enum set_program which, const struct bpf_object *object)
+{
+	const int fresh = bpf_program__fd(bpf_object__find_program_by_name(object, set_program_names[which]));
+
+	if (!set->ours || set->programs[which] < 0 || programs_are_same(set->programs[which], fresh))
+		return;
+	log_info("uplink %s: program %s is of another build: replaced", set->uplink, set_program_names[which]);
+	if (which == SET_XDP_STEER)
+		xdp_hook_detach(&set->xdp);
+	else if (hook_of(set, which))
+		tc_hook_detach(hook_of(set, which));
+	set_unpin_program(set, which);
+	close(set->programs[which]);
+	set->programs[which] = -1;
+}
+
+static int take_program(struct bpf_set *set, enum set_program which, const struct bpf_object *object, struct error *error)
+{
+	drop_if_other(set, which, object);
+	return pin_program(set, which, object, error);
+}
+
 static int load_tc(struct bpf_set *set, struct error *error)
 {
 	struct tc_host *skeleton = tc_host__open();
@@ -217,7 +247,7 @@ static int load_tc(struct bpf_set *set, struct error *error)
 	if (r)
 		r = load_error(set, "tc_host", r, error);
 	for (int i = SET_TC_HOST; i < SET_PROGRAM_COUNT && !r; i++)
-		r = pin_program(set, i, skeleton->obj, error);
+		r = take_program(set, i, skeleton->obj, error);
 	tc_host__destroy(skeleton);
 	return r;
 }
@@ -282,17 +312,18 @@ static int adopt_set(struct bpf_set *set, struct xdp_steer *skeleton, struct err
 		return r;
 	log_info("uplink %s: adopted maps and %d programs that %s", set->uplink, r,
 		 set->ours ? "a daemon left behind" : "were pinned by an operator");
-	if (set->programs[SET_XDP_STEER] < 0) {
+	/* With the programs as they are found, so that they come off, whatever fails from here on. */
+	tc_hook_find(&set->egress, set->ifindex, BPF_TC_EGRESS, set->programs[SET_TC_HOST]);
+	tc_hook_find(&set->ingress, set->ifindex, BPF_TC_INGRESS, set->programs[SET_TC_UPLINK_INGRESS]);
+	if (set->ours || set->programs[SET_XDP_STEER] < 0) {
 		r = load_xdp(set, skeleton, error);
 		if (!r)
-			r = pin_program(set, SET_XDP_STEER, skeleton->obj, error);
+			r = take_program(set, SET_XDP_STEER, skeleton->obj, error);
 		if (r)
 			return r;
 	}
-	tc_hook_find(&set->egress, set->ifindex, BPF_TC_EGRESS, set->programs[SET_TC_HOST]);
-	tc_hook_find(&set->ingress, set->ifindex, BPF_TC_INGRESS, set->programs[SET_TC_UPLINK_INGRESS]);
 	for (int i = SET_TC_HOST; i < SET_PROGRAM_COUNT; i++)
-		if (set->programs[i] < 0)
+		if (set->ours || set->programs[i] < 0)
 			return load_tc(set, error);
 	return 0;
 }

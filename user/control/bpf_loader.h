@@ -24,7 +24,8 @@ struct bpf_set; /* all objects of one uplink */
 
 /**
  * bpf_set_open() - load the uplink's programs and maps, or adopt those found pinned
- * Adopts pins of a bpftool load or of a crashed daemon when the ABI version and map sizes match; else says what does not match and how to remove it.
+ * Adopts pins of a bpftool load or of a crashed daemon when the ABI version and map sizes match (programs of a crashed daemon of another
+ * build are replaced); else says what does not match and how to remove it.
  */
 struct bpf_set *bpf_set_open(const char *uplink, unsigned uplink_ifindex, struct error *error);
 

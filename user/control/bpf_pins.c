@@ -161,6 +161,13 @@ void set_unpin_host_link(const struct bpf_set *set, unsigned node)
 	unpin(set_map_path(set, SET_MAP_SETTINGS, (int)node, path));
 }
 
+void set_unpin_program(const struct bpf_set *set, enum set_program program)
+{
+	char path[SET_PATH_MAX];
+
+	unpin(set_program_path(set, program, -1, path));
+}
+
 void set_unpin_all(const struct bpf_set *set)
 {
 	char path[SET_PATH_MAX];
@@ -168,7 +175,7 @@ void set_unpin_all(const struct bpf_set *set)
 	for (unsigned node = 0; node < VL_NODES_MAX; node++)
 		set_unpin_host_link(set, node);
 	for (int i = 0; i < SET_PROGRAM_COUNT; i++)
-		unpin(set_program_path(set, i, -1, path));
+		set_unpin_program(set, i);
 	for (int i = 0; i < SET_MAP_COUNT; i++)
 		unpin(set_map_path(set, i, -1, path));
 }

@@ -15,7 +15,7 @@
 #include "control/bpf_loader.h"
 #include "vhostlane/bpf_abi.h"
 
-/* The maps as they are declared and pinned; the first four and SET_MAP_SETTINGS are in both objects. */
+/* The maps as they are declared and pinned; all but SET_MAP_LANES, which must be the last, are in both objects. */
 enum set_map {
 	SET_MAP_PORTS,
 	SET_MAP_QUEUE_AFFINITY,
@@ -95,6 +95,7 @@ const char *set_program_path(const struct bpf_set *set, enum set_program program
 int set_pin(const struct bpf_set *set, int fd, const char *path, struct error *error);
 void set_unpin_all(const struct bpf_set *set); /* maps and programs, host links' too */
 void set_unpin_host_link(const struct bpf_set *set, unsigned node);
+void set_unpin_program(const struct bpf_set *set, enum set_program program); /* the uplink's own */
 
 /* Remembers, beyond a crash, that the uplink had no clsact qdisc before us. */
 int set_mark_clsact(const struct bpf_set *set);
@@ -111,6 +112,7 @@ struct program_identity {
 int program_identify(uint32_t id, struct program_identity *identity);
 bool program_uses_map(int program_fd, int map_fd);
 uint32_t program_id_of(int program_fd);
+bool programs_are_same(int a_fd, int b_fd); /* instruction by instruction, whatever maps they use */
 
 /* Fills the uplink's hook if our program is on it, left by a crash or put there by an operator. Return: whether. */
 bool xdp_hook_find(struct bpf_set *set);

@@ -48,6 +48,17 @@ uint32_t program_id_of(int program_fd)
 	return bpf_obj_get_info_by_fd(program_fd, &info, &size) ? 0 : info.id;
 }
 
+bool programs_are_same(int a_fd, int b_fd)
+{
+	struct bpf_prog_info a = { 0 }, b = { 0 };
+	uint32_t size = sizeof(a);
+
+	if (bpf_obj_get_info_by_fd(a_fd, &a, &size))
+		return false;
+	size = sizeof(b);
+	return !bpf_obj_get_info_by_fd(b_fd, &b, &size) && a.type == b.type && !memcmp(a.tag, b.tag, sizeof(a.tag));
+}
+
 bool program_uses_map(int program_fd, int map_fd)
 {
 	struct bpf_map_info map = { 0 };
