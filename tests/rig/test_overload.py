@@ -62,8 +62,8 @@ def test_window_yields_to_competitors_but_not_to_idle_ones(machine, host, veth, 
     check_traffic(host.sender("--packet wire0", [0], "--count 1500").wait())
     competitor.end()
     machine.wait_until(lambda: worker()["patience_percent"] == 100, "the worker polls as before")
+    machine.wait_until(lambda: worker()["state"] == "running", "it polls again, although there is nothing that would wake it")
     check_traffic(host.sender("--packet wire0", [0], "--count 1500 --id 1").wait())
-    machine.wait_until(lambda: worker()["state"] == "running", "it polls again")
 
 
 # --- workers that do not run

@@ -540,7 +540,11 @@ uint64_t worker_counter(const struct worker *w, enum worker_counter which)
 
 void worker_set_patience(struct worker *w, uint32_t patience)
 {
-	atomic_store_explicit(&w->patience, patience, memory_order_relaxed);
+	const uint32_t before = atomic_exchange(&w->patience, patience);
+
+	/* Without any, even one that always polls fell asleep, and would sleep on until somebody has work for it. */
+	if (!before && patience)
+		worker_wake(w);
 }
 
 uint32_t worker_patience(const struct worker *w)
