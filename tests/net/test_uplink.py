@@ -225,6 +225,31 @@ def test_programs_taken_off_by_hand(rig, wire):
     assert not os.path.exists(f"{BPFFS}/{wire.uplink}")
 
 
+def test_host_link_deleted_by_hand(rig, wire):
+    daemon = rig.daemon("--uplink", wire.uplink)
+    link = daemon.json("uplink", "list")[0]["host_links"][0]["ifname"]
+    sh(f"ip link del {link}")
+    wait_for(lambda: state_of(daemon) == "host link gone", "the removal is seen")
+    assert daemon.log().count(f"its host link {link} was deleted") == 1 and "restart vhostlane" in daemon.log()
+    daemon.stop()
+
+
+def test_uplink_gets_another_name(rig, wire):
+    """It is the same device: followed under its new name, and left as it was found."""
+    before = sh(f"ethtool -k {wire.uplink} | tail -n +2")
+    daemon = rig.daemon("--uplink", wire.uplink)
+    name = f"{wire.uplink[:12]}new"
+    sh(f"ip link set {wire.uplink} down && ip link set {wire.uplink} name {name} && ip link set {name} up")
+    wait_for(lambda: daemon.json("uplink", "list")[0]["ifname"] == name and state_of(daemon) == "up", "the name is followed")
+    sh(f"ip link set {name} mtu 1400")
+    wait_for(lambda: daemon.json("uplink", "list")[0]["mtu"] == 1400, "the MTU is followed")
+    assert "gone" not in daemon.log()
+    daemon.stop()
+    assert sh(f"ethtool -k {name} | tail -n +2") == before
+    assert "xdp" not in sh(f"ip link show {name}") and "clsact" not in sh(f"tc qdisc show dev {name}")
+    sh(f"ip link set {name} down && ip link set {name} name {wire.uplink}")
+
+
 def test_state_follows_the_carrier(rig, wire):
     daemon = rig.daemon("--uplink", wire.uplink)
     wire.sh(f"ip link set {wire.peer} down")

@@ -21,7 +21,7 @@ struct link_monitor {
 	struct nl_sock *socket;
 	struct event_source *source;
 	struct {
-		bool gone, up, carrier;
+		bool gone, up, carrier, host_link_gone;
 		const char *missing; /* as of bpf_set_missing() */
 	} seen[DOMAINS_MAX];
 };
@@ -48,10 +48,32 @@ static void note_gone(struct link_monitor *monitor, unsigned index)
 	monitor->seen[index].gone = true;
 }
 
-static void look_at_link(struct link_monitor *monitor, unsigned index, const struct ifinfomsg *link)
+static void note_host_link_gone(struct link_monitor *monitor, unsigned index, unsigned node, const struct host_link *link)
+{
+	if (!monitor->seen[index].host_link_gone)
+		log_error("uplink %s: its host link %s was deleted, not by vhostlane: frames between the host and guests of NUMA node %u, and broadcasts, "
+			  "may be lost; restart vhostlane, which makes it again", uplink_info(monitor->engine->uplinks[index])->ifname,
+			  host_link_host_end(link)->ifname, node);
+	monitor->seen[index].host_link_gone = true;
+}
+
+/* Is the one with this index still there? 0: all of them are looked for. */
+static void look_at_host_links(struct link_monitor *monitor, unsigned index, unsigned deleted)
+{
+	char name[IF_NAMESIZE];
+
+	for (unsigned node = 0; node < VL_NODES_MAX; node++) {
+		const struct host_link *link = uplink_host_link(monitor->engine->uplinks[index], node);
+		const unsigned ifindex = link ? host_link_host_end(link)->ifindex : 0;
+
+		if (ifindex && (deleted ? ifindex == deleted : !if_indextoname(ifindex, name)))
+			note_host_link_gone(monitor, index, node, link);
+	}
+}
+
+static void look_at_link(struct link_monitor *monitor, unsigned index, bool up, bool carrier)
 {
 	struct uplink *uplink = monitor->engine->uplinks[index];
-	const bool carrier = (link->ifi_flags & (IFF_UP | IFF_LOWER_UP)) == (IFF_UP | IFF_LOWER_UP);
 	const struct netdev_info before = *uplink_info(uplink);
 	struct error error;
 	int result;
@@ -59,7 +81,7 @@ static void look_at_link(struct link_monitor *monitor, unsigned index, const str
 	if (carrier != monitor->seen[index].carrier)
 		log_info("uplink %s: %s", uplink_info(uplink)->ifname, carrier ? "carrier" : "down, or no carrier");
 	monitor->seen[index].carrier = carrier;
-	monitor->seen[index].up = link->ifi_flags & IFF_UP;
+	monitor->seen[index].up = up;
 	result = uplink_device_changed(uplink, &error);
 	if (result == -ENODEV)
 		note_gone(monitor, index); /* the event of its removal comes behind this one */
@@ -71,19 +93,37 @@ static void look_at_link(struct link_monitor *monitor, unsigned index, const str
 		ports_uplink_changed(monitor->engine, index);
 }
 
+/* Events were lost: what they told shows in the kernel. */
+static void look_at_all(struct link_monitor *monitor)
+{
+	struct netdev_info now;
+
+	for (unsigned i = 0; i < monitor->engine->uplink_count; i++) {
+		const bool known = !monitor->seen[i].gone && !netdev_get(uplink_info(monitor->engine->uplinks[i])->ifname, &now, NULL);
+
+		if (!monitor->seen[i].gone)
+			look_at_link(monitor, i, known ? now.up : monitor->seen[i].up, known ? now.running : monitor->seen[i].carrier);
+		look_at_host_links(monitor, i, 0);
+	}
+}
+
 static void on_link(struct link_monitor *monitor, const struct nlmsghdr *header)
 {
 	const struct ifinfomsg *link = nlmsg_data(header);
+	bool carrier;
 
 	if (!nlmsg_valid_hdr(header, sizeof(*link)) || link->ifi_family != AF_UNSPEC)
 		return;
+	carrier = (link->ifi_flags & (IFF_UP | IFF_LOWER_UP)) == (IFF_UP | IFF_LOWER_UP);
 	for (unsigned i = 0; i < monitor->engine->uplink_count; i++) {
+		if (header->nlmsg_type == RTM_DELLINK)
+			look_at_host_links(monitor, i, (unsigned)link->ifi_index);
 		if ((unsigned)link->ifi_index != uplink_info(monitor->engine->uplinks[i])->ifindex)
 			continue;
 		if (header->nlmsg_type == RTM_DELLINK)
 			note_gone(monitor, i);
 		else if (!monitor->seen[i].gone)
-			look_at_link(monitor, i, link);
+			look_at_link(monitor, i, link->ifi_flags & IFF_UP, carrier);
 	}
 }
 
@@ -126,6 +166,8 @@ const char *link_monitor_state(struct engine *engine, unsigned index)
 		return "gone";
 	/* Not every way of taking a program off has an event. */
 	look_at_programs(monitor, index);
+	if (monitor->seen[index].host_link_gone)
+		return "host link gone";
 	if (monitor->seen[index].missing)
 		return strcmp(monitor->seen[index].missing, "XDP") ? "tc missing" : "xdp missing";
 	return monitor->seen[index].carrier ? "up" : monitor->seen[index].up ? "no carrier" : "down";
@@ -135,8 +177,11 @@ static void on_readable(void *context, int fd, uint32_t events)
 {
 	struct link_monitor *monitor = context;
 
-	/* Events may be lost when the kernel had more than fit (ENOBUFS): the next one brings the state anyway. */
-	nl_recvmsgs_default(monitor->socket);
+	const int result = nl_recvmsgs_default(monitor->socket);
+
+	/* ENOBUFS, for which libnl has another name: the kernel had more to tell than fits. */
+	if (result < 0 && result != -NLE_AGAIN)
+		look_at_all(monitor);
 }
 
 int link_monitor_open(struct engine *engine, struct error *error)

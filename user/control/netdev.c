@@ -211,6 +211,7 @@ void netdev_undo_init(struct netdev_undo_log *log, const char *ifname)
 {
 	memset(log, 0, sizeof(*log));
 	copy_string(log->ifname, sizeof(log->ifname), ifname);
+	log->ifindex = if_nametoindex(ifname);
 	log->promiscuous_fd = -1;
 }
 
@@ -322,7 +323,7 @@ int netdev_set_napi(struct netdev_undo_log *log, const char *attribute, uint64_t
 
 void netdev_undo(struct netdev_undo_log *log)
 {
-	bool gone = if_nametoindex(log->ifname) == 0;
+	bool gone = !log->ifindex || !if_indextoname(log->ifindex, log->ifname);
 
 	while (log->count) {
 		const struct netdev_change *change = &log->changes[--log->count];

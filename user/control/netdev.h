@@ -48,6 +48,7 @@ struct netdev_change {
 };
 struct netdev_undo_log {
 	char ifname[IF_NAMESIZE];
+	unsigned ifindex; /* the device may get another name meanwhile, and another one its own */
 	unsigned count;
 	struct netdev_change changes[NETDEV_CHANGES_MAX];
 	int promiscuous_fd; /* packet socket that holds PACKET_MR_PROMISC: the kernel undoes it even after a crash; -1 = none */

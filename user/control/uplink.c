@@ -268,18 +268,30 @@ void uplink_stop(struct uplink *uplink)
 			set_ready(bpf_set_settings(uplink->bpf, (int)node), false);
 }
 
+static int device_is_gone(const struct uplink *uplink, struct error *error)
+{
+	return error_set(error, -ENODEV, "uplink %s: the device is gone; restart vhostlane when it is back", uplink->info.ifname);
+}
+
 int uplink_device_changed(struct uplink *uplink, struct error *error)
 {
 	const enum tx_checksum before = uplink->tx_checksum;
 	struct netdev_info now;
+	char name[IF_NAMESIZE];
 	unsigned mtu;
-	int code = netdev_get(uplink->info.ifname, &now, error);
+	int code;
 
-	if (code < 0)
+	if (!if_indextoname(uplink->info.ifindex, name))
+		return device_is_gone(uplink, error);
+	code = netdev_get(name, &now, error);
+	if (code < 0 && code != -ENODEV)
 		return code;
-	if (now.ifindex != uplink->info.ifindex)
-		return error_set(error, -ENODEV, "uplink %s: the device was replaced by another of that name; restart vhostlane",
-				 uplink->info.ifname);
+	/* It has had another name since: the event that tells of it comes behind this one. */
+	if (code < 0 || now.ifindex != uplink->info.ifindex)
+		return if_indextoname(uplink->info.ifindex, name) ? 0 : device_is_gone(uplink, error);
+	if (strcmp(name, uplink->info.ifname))
+		log_info("uplink %s: is called %s from now on", uplink->info.ifname, name);
+	copy_string(uplink->info.ifname, sizeof(uplink->info.ifname), name);
 	memcpy(uplink->info.mac, now.mac, sizeof(now.mac));
 	follow_checksum_offload(uplink);
 	if (uplink->tx_checksum != before)

@@ -31,13 +31,14 @@ void uplink_start(struct uplink *uplink);
 void uplink_stop(struct uplink *uplink);
 
 /*
- * The device's MTU, address or checksum offload may have changed (a link event): takes them over, host links follow. -EMSGSIZE: larger than the lanes' frames hold; the error
- * says so and names the remedy, host links stay at the largest that fits, larger frames are dropped by the kernel and counted there.
+ * The device's name, MTU, address or checksum offload may have changed (a link event): takes them over, host links follow. -EMSGSIZE: larger
+ * than the lanes' frames hold; the error says so and names the remedy, host links stay at the largest that fits, larger frames are dropped by
+ * the kernel and counted there. Pins and lock file keep the name of the beginning.
  * -ENODEV: the device is gone.
  */
 int uplink_device_changed(struct uplink *uplink, struct error *error);
 
-const struct netdev_info *uplink_info(const struct uplink *uplink); /* as of opening, MTU and address as of uplink_device_changed() */
+const struct netdev_info *uplink_info(const struct uplink *uplink); /* as of opening; name, MTU and address as of uplink_device_changed() */
 struct lane_device *uplink_device(struct uplink *uplink);
 enum tx_checksum uplink_tx_checksum(const struct uplink *uplink); /* who completes checksums now */
 struct host_link *uplink_host_link(struct uplink *uplink, unsigned node); /* NULL = none on that node */
