@@ -17,6 +17,7 @@
 #include "common/cpulist.h"
 #include "common/util.h"
 #include "control/irq.h"
+#include "vhostlane/bpf_abi.h"
 
 /* ------------------------------------------------------------------ inventing a machine */
 
@@ -111,10 +112,13 @@ static void put_interrupts(const char *const *lines, unsigned count)
 static int cpu_of(const char *ifname, unsigned queue)
 {
 	char sysfs[PATH_MAX / 2], procfs[PATH_MAX / 2];
+	int cpus[VL_DEVICE_QUEUES_MAX];
 
+	assert_true(queue < ARRAY_SIZE(cpus));
 	snprintf(sysfs, sizeof(sysfs), "%s/sys", root);
 	snprintf(procfs, sizeof(procfs), "%s/proc", root);
-	return irq_cpu_of_queue_from(sysfs, procfs, ifname, queue);
+	irq_cpus_of_queues_from(sysfs, procfs, ifname, cpus, ARRAY_SIZE(cpus));
+	return cpus[queue];
 }
 
 #define PCI "pci0000:00/0000:00:03.0"
@@ -288,6 +292,7 @@ static void where_the_kernel_is_vague(void **state)
 static void no_device(void **state)
 {
 	static const char *const no_names[] = { "", ".", "..", "nothing", "eth0/device", "../net/eth0", "a-name-of-16-chr" };
+	int cpu = 0;
 
 	put_netdev("eth0", PCI);
 	put_msi(PCI, 40, 40);
@@ -298,7 +303,8 @@ static void no_device(void **state)
 		assert_int_equal(cpu_of(no_names[i], 0), -1);
 	remove(in_root("proc/interrupts"));
 	assert_int_equal(cpu_of("eth0", 0), -1);
-	assert_int_equal(irq_cpu_of_queue_from("/nonexistent", "/nonexistent", "eth0", 0), -1);
+	irq_cpus_of_queues_from("/nonexistent", "/nonexistent", "eth0", &cpu, 1);
+	assert_int_equal(cpu, -1);
 }
 
 static void broken_lines(void **state)
@@ -318,16 +324,20 @@ static void this_machine(void **state)
 	DIR *directory = opendir("/sys/class/net");
 	struct dirent *entry;
 	struct cpulist online;
+	int lo = 0;
 
 	assert_non_null(directory);
 	assert_int_equal(cpulist_online(&online), 0);
 	while ((entry = readdir(directory))) {
-		const int cpu = entry->d_name[0] == '.' ? -1 : irq_cpu_of_queue(entry->d_name, 0);
+		int cpu = -1;
 
+		if (entry->d_name[0] != '.')
+			irq_cpus_of_queues(entry->d_name, &cpu, 1);
 		assert_true(cpu == -1 || cpulist_has(&online, (unsigned)cpu));
 	}
 	closedir(directory);
-	assert_int_equal(irq_cpu_of_queue("lo", 0), -1);
+	irq_cpus_of_queues("lo", &lo, 1);
+	assert_int_equal(lo, -1);
 }
 
 #define ON_A_TREE(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)

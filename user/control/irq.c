@@ -23,6 +23,7 @@
 
 #include "common/cpulist.h"
 #include "common/util.h"
+#include "vhostlane/bpf_abi.h"
 
 #define IRQS_MAX 4096 /* of one device; beyond, the rest is not looked at */
 
@@ -171,16 +172,16 @@ static const char *behind_interface(const char *name, const char *ifname)
 	return NULL;
 }
 
-static enum fit fit_of(const char *name, const char *ifname, unsigned queue)
+/* *queue: for which; FIT_SHARED: for each. */
+static enum fit fit_of(const char *name, const char *ifname, unsigned *queue)
 {
 	/* An interface may be called rx0: its own name says nothing of queues. */
 	const char *behind = behind_interface(name, ifname);
-	unsigned number;
 
-	if (receive_number(behind ? behind : name, &number))
-		return number != queue ? FIT_NOT : behind ? FIT_RECEIVE_OWN : FIT_RECEIVE;
-	if (behind && number_at_end(behind, &number))
-		return number == queue ? FIT_NUMBER : FIT_NOT;
+	if (receive_number(behind ? behind : name, queue))
+		return behind ? FIT_RECEIVE_OWN : FIT_RECEIVE;
+	if (behind && number_at_end(behind, queue))
+		return FIT_NUMBER;
 	if (strstr(name, "virtqueues")) /* two vectors: configuration and all the rest */
 		return FIT_SHARED;
 	return FIT_NOT;
@@ -190,26 +191,35 @@ static enum fit fit_of(const char *name, const char *ifname, unsigned queue)
 
 struct search {
 	const char *ifname;
-	unsigned queue;
 	const struct irq_set *irqs; /* the device's; none = it does not tell */
-	enum fit best;
-	unsigned irq; /* of the best */
+	unsigned count;
+	struct {
+		enum fit best;
+		unsigned irq; /* of the best */
+	} queues[VL_DEVICE_QUEUES_MAX];
 };
+
+static void offer(struct search *s, unsigned queue, enum fit fit, unsigned irq)
+{
+	if (fit <= s->queues[queue].best)
+		return;
+	s->queues[queue].best = fit;
+	s->queues[queue].irq = irq;
+}
 
 static void judge_name(struct search *s, unsigned irq, const char *name)
 {
 	const bool known = s->irqs->count;
-	enum fit fit = fit_of(name, s->ifname, s->queue);
+	unsigned queue = 0;
+	const enum fit fit = fit_of(name, s->ifname, &queue);
 
 	/* Of a device that shows no interrupts only a name with its own name in it is believed. */
 	if (!known && fit != FIT_RECEIVE_OWN && fit != FIT_NUMBER)
 		return;
-	if (known && s->irqs->count == 1 && fit == FIT_NOT)
-		fit = FIT_SHARED;
-	if (fit > s->best) {
-		s->best = fit;
-		s->irq = irq;
-	}
+	if (fit > FIT_SHARED && queue < s->count)
+		offer(s, queue, fit, irq);
+	for (unsigned q = 0; q < s->count && (fit == FIT_SHARED || (known && s->irqs->count == 1)); q++)
+		offer(s, q, FIT_SHARED, irq);
 }
 
 /*
@@ -230,7 +240,7 @@ static void judge_line(struct search *s, char *line)
 			judge_name(s, irq, word);
 }
 
-static bool find_irq(const char *procfs, struct search *s)
+static void read_interrupts(const char *procfs, struct search *s)
 {
 	char path[PATH_MAX], *line = NULL;
 	size_t room = 0;
@@ -239,12 +249,11 @@ static bool find_irq(const char *procfs, struct search *s)
 	snprintf(path, sizeof(path), "%s/interrupts", procfs);
 	file = fopen(path, "re");
 	if (!file)
-		return false;
+		return;
 	while (getline(&line, &room, file) > 0)
 		judge_line(s, line);
 	free(line);
 	fclose(file);
-	return s->best != FIT_NOT;
 }
 
 /* --- the CPU -------------------------------------------------------------------------------------------------------- */
@@ -270,17 +279,18 @@ static int cpu_of_irq(const char *procfs, unsigned irq)
 	return -1;
 }
 
-int irq_cpu_of_queue_from(const char *sysfs, const char *procfs, const char *ifname, unsigned queue)
+void irq_cpus_of_queues_from(const char *sysfs, const char *procfs, const char *ifname, int *cpus, unsigned count)
 {
 	struct irq_set irqs;
-	struct search search = { .ifname = ifname, .queue = queue, .irqs = &irqs, .best = FIT_NOT };
+	struct search search = { .ifname = ifname, .irqs = &irqs, .count = min_u32(count, VL_DEVICE_QUEUES_MAX) };
 
-	if (!find_irqs(sysfs, ifname, &irqs) || !find_irq(procfs, &search))
-		return -1;
-	return cpu_of_irq(procfs, search.irq);
+	if (find_irqs(sysfs, ifname, &irqs))
+		read_interrupts(procfs, &search);
+	for (unsigned q = 0; q < count; q++)
+		cpus[q] = q < search.count && search.queues[q].best != FIT_NOT ? cpu_of_irq(procfs, search.queues[q].irq) : -1;
 }
 
-int irq_cpu_of_queue(const char *ifname, unsigned queue)
+void irq_cpus_of_queues(const char *ifname, int *cpus, unsigned count)
 {
-	return irq_cpu_of_queue_from("/sys", "/proc", ifname, queue);
+	irq_cpus_of_queues_from("/sys", "/proc", ifname, cpus, count);
 }

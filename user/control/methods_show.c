@@ -203,7 +203,7 @@ static void add_send_drops(json_t *object, const struct engine *engine, const st
 	json_object_set_new(object, "send_too_long", json_integer((json_int_t)too_long));
 }
 
-/* "eth1/0,eth1/2": the uplinks' receive queues whose interrupts come to a CPU. Answered from one reading of all queues. */
+/* "eth1/0,eth1/2": the uplinks' receive queues whose interrupts come to a CPU. */
 struct irq_cpus {
 	int of_queue[DOMAINS_MAX][VL_DEVICE_QUEUES_MAX];
 };
@@ -211,8 +211,7 @@ struct irq_cpus {
 static void read_irq_cpus(const struct engine *engine, struct irq_cpus *irqs)
 {
 	for (unsigned u = 0; u < engine->uplink_count; u++)
-		for (unsigned q = 0; q < lane_device_queues(uplink_device(engine->uplinks[u])); q++)
-			irqs->of_queue[u][q] = irq_cpu_of_queue(uplink_info(engine->uplinks[u])->ifname, q);
+		irq_cpus_of_queues(uplink_info(engine->uplinks[u])->ifname, irqs->of_queue[u], lane_device_queues(uplink_device(engine->uplinks[u])));
 }
 
 static json_t *show_irqs_of_cpu(const struct engine *engine, const struct irq_cpus *irqs, int cpu)
@@ -312,14 +311,14 @@ static json_t *show_host_links(const struct engine *engine, struct uplink *uplin
 static json_t *show_irq_cpus(const struct netdev_info *info, unsigned queues)
 {
 	char text[8 * VL_DEVICE_QUEUES_MAX] = "";
+	int cpus[VL_DEVICE_QUEUES_MAX];
 	bool known = false;
 	size_t used = 0;
 
+	irq_cpus_of_queues(info->ifname, cpus, queues);
 	for (unsigned q = 0; q < queues && used < sizeof(text); q++) {
-		const int cpu = irq_cpu_of_queue(info->ifname, q);
-
-		used += (size_t)snprintf(text + used, sizeof(text) - used, cpu < 0 ? "%s-" : "%s%d", q ? "," : "", cpu);
-		known |= cpu >= 0;
+		used += (size_t)snprintf(text + used, sizeof(text) - used, cpus[q] < 0 ? "%s-" : "%s%d", q ? "," : "", cpus[q]);
+		known |= cpus[q] >= 0;
 	}
 	return json_string(known ? text : "");
 }
