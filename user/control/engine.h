@@ -86,8 +86,11 @@ struct managed_port {
 	unsigned address_count;
 	struct address addresses[ADDRESSES_PER_PORT];
 	unsigned published_count; /* addresses as they stand in the map `ports` */
-	struct vl_port_key published_keys[ADDRESSES_PER_PORT];
-	struct vl_port_value published_value;
+	struct published_address {
+		struct vl_port_key key;
+		uint32_t flags;
+	} published[ADDRESSES_PER_PORT];
+	struct vl_port_value published_value; /* of all of them, but for the flags */
 	uint64_t frames_looked; /* to the guest, at the last look */
 	uint32_t *private_steering; /* flow_steering without an uplink */
 	uint8_t flow_idle[VL_FLOW_BUCKETS]; /* agings since the guest last sent in a bucket */

@@ -155,8 +155,8 @@ static void watch_kick(struct engine *engine, struct managed_port *mp, unsigned 
 		const int result = worker_watch_kick(engine->workers[by], fd);
 
 		if (result)
-			log_error("port %s: cannot watch the kick descriptor of pair %u: %s; it is looked at every millisecond", mp->config.name, index,
-				  strerror(-result));
+			log_limited(LOG_LEVEL_ERROR, "port %s: cannot watch the kick descriptor of pair %u: %s; it is looked at every millisecond",
+				    mp->config.name, index, strerror(-result));
 		atomic_store(&managed->pair->unwatched, result != 0);
 		kick_probe_watch(engine->kick_probe, fd);
 		managed->watched_by = by;

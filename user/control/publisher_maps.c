@@ -8,6 +8,8 @@
 #include "control/publisher_private.h"
 #include "control/workforce.h"
 
+#define FLAGS_REFUSED UINT32_MAX /* the map did not take it: tried again */
+
 void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index)
 {
 	struct managed_pair *managed = &mp->pairs[index];
@@ -35,7 +37,8 @@ void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index
 		return;
 	result = bpf_set_affinity_put(uplink_bpf(uplink), &key, &value);
 	if (result)
-		log_error("port %s: queue_affinity refuses pair %u: %s; its frames go to the host's stack", mp->config.name, index, strerror(-result));
+		log_limited(LOG_LEVEL_ERROR, "port %s: queue_affinity refuses pair %u: %s; the worker that takes broadcasts serves what comes for it",
+			    mp->config.name, index, strerror(-result));
 	managed->published = value;
 	managed->is_published = result == 0;
 }
@@ -84,12 +87,49 @@ void drop_addresses(struct engine *engine, struct managed_port *mp)
 	unsigned kept = 0;
 
 	for (unsigned i = 0; uplink && i < mp->published_count; i++) {
-		if (key_is_wanted(mp, &mp->published_keys[i]))
-			mp->published_keys[kept++] = mp->published_keys[i];
+		if (key_is_wanted(mp, &mp->published[i].key))
+			mp->published[kept++] = mp->published[i];
 		else
-			bpf_set_port_delete(uplink_bpf(uplink), &mp->published_keys[i]);
+			bpf_set_port_delete(uplink_bpf(uplink), &mp->published[i].key);
 	}
 	mp->published_count = kept;
+}
+
+static bool is_published(const struct managed_port *mp, const struct vl_port_key *key, uint32_t flags)
+{
+	for (unsigned i = 0; i < mp->published_count; i++)
+		if (!memcmp(&mp->published[i].key, key, sizeof(*key)))
+			return mp->published[i].flags == flags;
+	return false;
+}
+
+/* What stands there already is not written again: a publish for one port would cost a call for each address of all. */
+static void put_addresses_at(struct engine *engine, struct managed_port *mp, struct uplink *uplink, unsigned node)
+{
+	struct vl_port_value value = {.port = mp->port->id, .node = node, .queue_pairs = receiving_pairs(mp), .flags = flags_of(mp->port)};
+	const bool same = value.node == mp->published_value.node && value.queue_pairs == mp->published_value.queue_pairs;
+	struct published_address now[ADDRESSES_PER_PORT];
+
+	if ((!same || !mp->published_count) && (value.flags & VL_PORT_VLANS) &&
+	    bpf_set_vlans_put(uplink_bpf(uplink), mp->port->id, &mp->port->vlans))
+		log_limited(LOG_LEVEL_ERROR, "port %s: the map `port_vlans` refuses its VLANs; its tagged frames go to the host's stack", mp->config.name);
+	drop_addresses(engine, mp);
+	for (unsigned i = 0; i < mp->address_count; i++) {
+		struct vl_port_key key = {.vlan = mp->addresses[i].vlan};
+		int result = 0;
+
+		memcpy(key.mac, mp->addresses[i].mac, 6);
+		value.flags = flags_of(mp->port) | (mp->addresses[i].learned ? VL_PORT_LEARNED : 0);
+		if (!same || !is_published(mp, &key, value.flags))
+			result = bpf_set_port_put(uplink_bpf(uplink), &key, &value);
+		if (result)
+			log_limited(LOG_LEVEL_ERROR, "port %s: the map `ports` refuses an address: %s; its frames go to the host's stack",
+				    mp->config.name, strerror(-result));
+		now[i] = (struct published_address){key, result ? FLAGS_REFUSED : value.flags};
+	}
+	memcpy(mp->published, now, mp->address_count * sizeof(now[0]));
+	mp->published_count = mp->address_count;
+	mp->published_value = value;
 }
 
 /*
@@ -99,28 +139,9 @@ void drop_addresses(struct engine *engine, struct managed_port *mp)
 void put_addresses(struct engine *engine, struct managed_port *mp)
 {
 	struct uplink *uplink = uplink_of(engine, mp);
-	struct vl_port_value value = {.port = mp->port->id, .queue_pairs = receiving_pairs(mp), .flags = flags_of(mp->port)};
 
-	if (!uplink)
-		return;
-	value.node = mp->published_value.queue_pairs ? mp->published_value.node : node_of_port(engine, mp, uplink);
-	if ((value.flags & VL_PORT_VLANS) && bpf_set_vlans_put(uplink_bpf(uplink), mp->port->id, &mp->port->vlans))
-		log_error("port %s: the map `port_vlans` refuses its VLANs; its tagged frames go to the host's stack", mp->config.name);
-	drop_addresses(engine, mp);
-	for (unsigned i = 0; i < mp->address_count; i++) {
-		struct vl_port_key key = {.vlan = mp->addresses[i].vlan};
-		int result;
-
-		memcpy(key.mac, mp->addresses[i].mac, 6);
-		value.flags = flags_of(mp->port) | (mp->addresses[i].learned ? VL_PORT_LEARNED : 0);
-		result = bpf_set_port_put(uplink_bpf(uplink), &key, &value);
-		if (result)
-			log_limited(LOG_LEVEL_ERROR, "port %s: the map `ports` refuses an address: %s; its frames go to the host's stack",
-				    mp->config.name, strerror(-result));
-		mp->published_keys[i] = key;
-	}
-	mp->published_count = mp->address_count;
-	mp->published_value = value;
+	if (uplink)
+		put_addresses_at(engine, mp, uplink, mp->published_value.queue_pairs ? mp->published_value.node : node_of_port(engine, mp, uplink));
 }
 
 void publisher_follow_nodes(struct engine *engine)
@@ -138,8 +159,7 @@ void publisher_follow_nodes(struct engine *engine)
 		node = node_of_port(engine, mp, uplink);
 		if (node == mp->published_value.node || frames != before)
 			continue;
-		mp->published_value.node = node;
-		put_addresses(engine, mp);
+		put_addresses_at(engine, mp, uplink, node);
 	}
 }
 
