@@ -150,27 +150,6 @@ static void reads_nodes_cores_distances(void **state)
 	assert_int_equal(topology_cpu_node(&topology, CPUS_MAX), -1);
 }
 
-static void finds_the_nearest_node(void **state)
-{
-	static const struct {
-		int node;
-		const char *cpus;
-		int nearest;
-	} cases[] = {
-		{ 0, "0-7", 0 }, { 0, "2,3", 1 }, { 1, "0", 0 }, { 2, "0-7", 1 }, { 2, "0,1", 0 },
-		{ 2, "", -1 },	 { 0, "9", -1 },  { 9, "3,0", 0 }, { -1, "3", 1 }, { -1, "3,4", 0 },
-	};
-	unsigned i;
-
-	put_two_nodes();
-	assert_int_equal(read_root("0-7"), 0);
-	for (i = 0; i < ARRAY_SIZE(cases); i++) {
-		struct cpulist cpus = list(cases[i].cpus);
-
-		assert_int_equal(topology_nearest_node(&topology, cases[i].node, &cpus), cases[i].nearest);
-	}
-}
-
 /* With memory alone, and with CPUs alone; not those in between or beyond. */
 static void tells_which_nodes_there_are(void **state)
 {
@@ -288,7 +267,6 @@ static void this_machine(void **state)
 			assert_in_range(c->node, 0, topology.node_count - 1);
 			assert_in_range(c->core, 0, cpu); /* the lowest sibling names the core */
 			assert_int_equal(topology.cpus[c->core].core, c->core);
-			assert_int_equal(topology_nearest_node(&topology, c->node, &online), c->node);
 			assert_int_equal(topology.distance[c->node][c->node], 10);
 			seen++;
 		}
@@ -325,7 +303,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		ON_A_TREE(reads_nodes_cores_distances),
-		ON_A_TREE(finds_the_nearest_node),
 		ON_A_TREE(tells_which_nodes_there_are),
 		ON_A_TREE(node_numbers_with_holes),
 		ON_A_TREE(a_kernel_without_numa),

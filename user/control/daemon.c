@@ -80,12 +80,15 @@ static int open_signals(struct engine *engine, struct error *error)
 
 static int open_worker_news(struct engine *engine, struct error *error)
 {
+	int result;
+
 	engine->worker_event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (engine->worker_event_fd < 0)
 		return error_set(error, -errno, "workers: no descriptor: %s; raise the limit of open files (ulimit -n)", strerror(errno));
 	if (!event_loop_add(engine->loop, engine->worker_event_fd, EPOLLIN, on_worker_news, engine, error))
 		return error->code;
-	return guest_memory_guard_install(engine->worker_event_fd);
+	result = guest_memory_guard_install(engine->worker_event_fd);
+	return result ? error_set(error, result, "workers: SIGBUS cannot be handled: %s; run without a system call filter", strerror(-result)) : 0;
 }
 
 /* One descriptor a lane, six a queue pair, and some: the soft limit must not be what ends a busy host's growth. */
@@ -247,7 +250,9 @@ int daemon_run(struct config *config, struct error *error)
 		puts("ready");
 		fflush(stdout);
 		sd_notify(0, "READY=1");
-		event_loop_run(engine->loop);
+		result = event_loop_run(engine->loop);
+		if (result)
+			error_set(error, result, "event loop: %s; everything is undone, start again", strerror(-result));
 		sd_notify(0, "STOPPING=1");
 	}
 	stop(engine);

@@ -11,7 +11,7 @@
  * @config: checked; belongs to the caller and must outlive the call
  *
  * Prints `ready` on stdout and tells systemd when sockets exist and programs are attached.
- * Return: 0 after a signal; negative errno value with *error filled if the start failed (everything is undone then).
+ * Return: 0 after a signal; negative errno value with *error filled if it failed (everything is undone then).
  */
 int daemon_run(struct config *config, struct error *error);
 

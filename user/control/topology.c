@@ -195,28 +195,6 @@ int topology_device_node(const char *ifname)
 	return topology_device_node_from(SYSFS, ifname);
 }
 
-int topology_nearest_node(const struct topology *topology, int node, const struct cpulist *cpus)
-{
-	unsigned best_distance = 0;
-	int best = -1, cpu;
-
-	for (cpu = cpulist_next(cpus, 0); cpu >= 0; cpu = cpulist_next(cpus, (unsigned)cpu + 1)) {
-		int there = topology->cpus[cpu].node;
-		unsigned distance;
-
-		if (there < 0)
-			continue;
-		if (there == node)
-			return node;
-		distance = topology_distance(topology, node, there);
-		if (best < 0 || distance < best_distance || (distance == best_distance && there < best)) {
-			best = there;
-			best_distance = distance;
-		}
-	}
-	return best;
-}
-
 bool topology_has_node(const struct topology *topology, int node)
 {
 	if (node < 0 || node >= VL_NODES_MAX)

@@ -66,8 +66,4 @@ static inline unsigned topology_distance(const struct topology *topology, int fr
 	return topology->distance[from][to] ? topology->distance[from][to] : TOPOLOGY_DISTANCE_UNKNOWN;
 }
 
-/* The node nearest to @node (itself first) that has a CPU in @cpus; -1 if none. Ties: the lower number, so an unknown @node
- * gives the lowest. */
-int topology_nearest_node(const struct topology *topology, int node, const struct cpulist *cpus);
-
 #endif

@@ -6,6 +6,12 @@
 #include "common/log.h"
 #include "control/publisher.h"
 
+/* More than an hour shows as an hour. */
+static uint32_t microseconds(uint64_t ns)
+{
+	return (uint32_t)min_u64(ns / 1000, UINT32_MAX);
+}
+
 /* Return: age in nanoseconds. */
 static uint64_t look_at_pair(struct managed_pair *managed, bool served, uint64_t now)
 {
@@ -28,7 +34,7 @@ uint32_t unserved_age_us(const struct managed_pair *managed)
 
 	if (!managed->unserved_since_ns || !ring_unserved(&managed->pair->from_guest, &oldest) || oldest != managed->unserved_oldest)
 		return 0;
-	return (uint32_t)((now_ns() - managed->unserved_since_ns) / 1000);
+	return microseconds(now_ns() - managed->unserved_since_ns);
 }
 
 /* The longest age on each worker, in nanoseconds. */
@@ -42,7 +48,7 @@ static void look_at_pairs(struct engine *engine, uint64_t *longest)
 			const int w = atomic_load(&managed->pair->worker);
 			const uint64_t age = look_at_pair(managed, w >= 0 && ring_in_service(engine->ports[id], 2 * i + 1), now);
 
-			managed->longest_wait_us = max_u32(managed->longest_wait_us, (uint32_t)(age / 1000));
+			managed->longest_wait_us = max_u32(managed->longest_wait_us, microseconds(age));
 			if (w >= 0 && age > longest[w])
 				longest[w] = age;
 		}
