@@ -9,7 +9,7 @@
 #define CONTROL_STATUS "status"		  /* {} -> object */
 #define CONTROL_PORT_LIST "port.list"	  /* {} -> array of ports */
 #define CONTROL_PORT_SHOW "port.show"	  /* {name} -> port with rings, session, counters */
-#define CONTROL_PORT_ADD "port.add"	  /* {name, socket, role, mac, vlan, queues, busy-poll-us, node, mtu, offloads, uplink} (strings or numbers) -> port */
+#define CONTROL_PORT_ADD "port.add"	  /* {name, socket, group, role, mac, vlan, queues, busy-poll-us, node, mtu, offloads, uplink} (strings or whole numbers) -> port */
 #define CONTROL_PORT_DEL "port.del"	  /* {name} -> {} */
 #define CONTROL_PORT_SET "port.set"	  /* {name, KEY: value ...} -> port */
 #define CONTROL_QUEUE_LIST "queue.list"	  /* {} -> array of queue pairs */

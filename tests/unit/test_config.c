@@ -219,7 +219,8 @@ static void port_option(void **state)
 
 static void uplink_option(void **state)
 {
-	static const char *const bad[] = { "", "sixteen-letters-", "a/b", ".", "..", "eth0,mode=fast", "eth0,queues=65", "eth0,queues=0", "eth0,", "eth0,mtu=1" };
+	static const char *const bad[] = { "", "sixteen-letters-", "a/b", ".", "..", "eth0,mode=fast", "eth0,queues=65", "eth0,queues=0", "eth0,", "eth0,mtu=1",
+					   "eth0,mode=copy,mode=auto", "eth0,queues=2,queues=2", "eth0,ifname=eth1" };
 	struct config_uplink u;
 	struct error e;
 

@@ -17,10 +17,10 @@
 #include "control/netdev.h"
 #include "datapath/lane.h"
 
-#define VERSION_NEEDED_MAJOR 5
-#define VERSION_NEEDED_MINOR 18 /* XDP programs that take frames in several buffers */
-#define VERSION_JUMBO_MAJOR 6
-#define VERSION_JUMBO_MINOR 6 /* AF_XDP sockets that do */
+#define VERSION(major, minor) ((major) * 1000u + (minor))
+#define VERSION_NEEDED VERSION(5, 18) /* XDP programs that take frames in several buffers */
+#define VERSION_TESTED VERSION(6, 1)
+#define VERSION_JUMBO VERSION(6, 6) /* AF_XDP sockets that take frames in several buffers */
 
 static void check_version(struct check *check)
 {
@@ -29,10 +29,12 @@ static void check_version(struct check *check)
 
 	uname(&u);
 	if (sscanf(u.release, "%u.%u", &major, &minor) != 2)
-		check_found(check, CHECK_WARN, "kernel", "use Linux 5.18 or newer", "release '%s' is no version number", u.release);
-	else if (major < VERSION_NEEDED_MAJOR || (major == VERSION_NEEDED_MAJOR && minor < VERSION_NEEDED_MINOR))
-		check_found(check, check->uplinks_need, "kernel", "use Linux 5.18 or newer", "%s: older than 5.18, lacks XDP frags", u.release);
-	else if (major < VERSION_JUMBO_MAJOR || (major == VERSION_JUMBO_MAJOR && minor < VERSION_JUMBO_MINOR))
+		check_found(check, CHECK_WARN, "kernel", "use Linux 6.1 or newer", "release '%s' is no version number", u.release);
+	else if (VERSION(major, minor) < VERSION_NEEDED)
+		check_found(check, check->uplinks_need, "kernel", "use Linux 6.1 or newer", "%s: lacks XDP frags, which 5.18 brought", u.release);
+	else if (VERSION(major, minor) < VERSION_TESTED)
+		check_found(check, CHECK_WARN, "kernel", "use Linux 6.1 or newer", "%s: older than what vhostlane is tested on", u.release);
+	else if (VERSION(major, minor) < VERSION_JUMBO)
 		check_found(check, CHECK_OK, "kernel", NULL, "%s: has XDP frags; AF_XDP frames over one buffer (MTU above about 3500) need 6.6",
 			    u.release);
 	else

@@ -31,16 +31,18 @@ static unsigned check_cpus(struct check *check)
 	const struct config *config = check->config;
 	struct error error = { 0 };
 	struct cpulist cpus;
+	unsigned slots;
 	char text[256];
 
 	if (config_resolve_cpus(config, &cpus, &error) < 0) {
 		check_error(check, CHECK_FAIL, &error);
 		return 1;
 	}
-	check_found(check, CHECK_OK, "cpus", NULL, "%u workers on %s", cpulist_count(&cpus), cpulist_format(&cpus, text, sizeof(text)));
-	if (config->policy == PLACEMENT_MULTI_WORKER && config->workers_per_port > cpulist_count(&cpus))
-		check_found(check, CHECK_WARN, "workers, per-port", "name more CPUs or a smaller number", "%u, but there are %u workers",
-			    config->workers_per_port, cpulist_count(&cpus));
+	slots = workforce_slots(config, cpulist_count(&cpus));
+	check_found(check, CHECK_OK, "cpus", NULL, "%u workers on %s", slots, cpulist_format(&cpus, text, sizeof(text)));
+	if (config->policy == PLACEMENT_MULTI_WORKER && config->workers_per_port > slots)
+		check_found(check, CHECK_WARN, "workers, per-port", "give --threads a larger number, or it a smaller one", "%u, but there are %u workers",
+			    config->workers_per_port, slots);
 	return cpulist_count(&cpus);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The configuration: one struct, filled by the YAML file (libcyaml schema) and by the command line, checked in one
- * place, constant once the daemon runs (ports and windows live on in port.h). Control thread.
+ * place. Once the daemon runs, only `worker set` changes it (workforce.h); ports have copies of their own (engine.h). Control thread.
  */
 #ifndef VHOSTLANE_CONTROL_CONFIG_H
 #define VHOSTLANE_CONTROL_CONFIG_H
@@ -138,7 +138,7 @@ void config_free(struct config *config);
 /* Adds what the file says to @config (on failure a part of it). Unknown key, wrong type, value out of range: error with file, line, key, value, remedy. */
 int config_load_file(struct config *config, const char *path, struct error *error);
 
-/* "NAME=SOCKET[,mac=..][,queues=N][,role=..][,vlan=..][,busy-poll-us=..][,node=..][,mtu=..][,uplink=..]" */
+/* "NAME=SOCKET[,key=value]..." with the keys above. */
 int config_parse_port(const char *text, struct config_port *port, struct error *error);
 /* "IFNAME[,mode=auto|zero-copy|copy|generic][,queues=N]" */
 int config_parse_uplink(const char *text, struct config_uplink *uplink, struct error *error);
@@ -160,7 +160,7 @@ int config_port_check_settable(const char *port, const char *key, struct error *
 int config_parse_busy_poll(const char *text, uint32_t *busy_poll_us, struct error *error);
 const char *config_format_busy_poll(uint32_t busy_poll_us, char text[CONFIG_BUSY_POLL_TEXT]);
 
-/* One key of `workers` ("cpus", "policy", "pin", "per-port") or "control" as text. */
+/* One key of `workers` ("cpus", "policy", "pin", "per-port", "threads") or "control" as text. */
 int config_set(struct config *config, const char *key, const char *value, struct error *error);
 
 int config_add_port(struct config *config, const struct config_port *port, struct error *error);   /* refuses duplicates */

@@ -473,6 +473,7 @@ int config_parse_port(const char *text, struct config_port *port, struct error *
 int config_parse_uplink(const char *text, struct config_uplink *uplink, struct error *error)
 {
 	char copy[OPTION_TEXT_MAX], what[IF_NAMESIZE + 16], *tail, *key, *value;
+	bool mode = false, queues = false, *seen;
 	int result;
 
 	memset(uplink, 0, sizeof(*uplink));
@@ -487,6 +488,12 @@ int config_parse_uplink(const char *text, struct config_uplink *uplink, struct e
 		result = next_pair(&tail, &key, &value, what, error);
 		if (result == 0)
 			result = config_uplink_set(uplink, key, value, error);
+		if (result < 0)
+			return result;
+		seen = strcmp(key, "mode") == 0 ? &mode : &queues;
+		if (*seen || strcmp(key, "ifname") == 0)
+			return error_set(error, -EINVAL, "%s, key '%s': given twice; give it once", what, key);
+		*seen = true;
 	}
 	return result;
 }

@@ -82,6 +82,9 @@ static int judge_existing(const char *path, const struct sockaddr_un *address, s
 	close(fd);
 	if (code == ECONNREFUSED || code == ENOENT)
 		return 0;
+	if (code == EACCES || code == EPERM)
+		return error_set(error, -code, "socket %s: no permission to ask whether somebody listens on it; run as its owner or as root, or choose another path",
+				 path);
 	return error_set(error, -EADDRINUSE, "socket %s: a living process listens on it; stop that one or choose another path", path);
 }
 
