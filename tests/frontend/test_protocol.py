@@ -90,6 +90,7 @@ def test_mtu_is_offered_where_it_is_known(switch):
     assert "MTU 9001" in s.show(0)["last_fault"] and "9000" in s.show(0)["last_fault"] and "host_mtu=" in s.show(0)["last_fault"]
     f.tell(Request.NET_SET_MTU, u64(1400))
     assert "is told an MTU of 1400" in s.daemon.log()
+    assert s.show(0)["guest_mtu"] == 1400
     s.daemon.cli("port", "set", "p0", "mtu=1300")
     assert f.try_tell(Request.NET_SET_MTU, u64(1400)) != 0
     f.close()

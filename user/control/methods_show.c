@@ -135,6 +135,7 @@ json_t *show_port_in_full(const struct managed_port *mp)
 {
 	json_t *object = show_port(mp), *addresses = json_array(), *rings = json_array();
 	const uint64_t fault_ns = vhost_user_last_fault_ns(mp->session);
+	const unsigned guest_mtu = vhost_user_guest_mtu(mp->session);
 
 	for (unsigned a = 0; a < mp->address_count; a++)
 		json_array_append_new(addresses, json_pack("{so si ss}", "mac", show_mac(mp->addresses[a].mac), "vlan", mp->addresses[a].vlan, "how",
@@ -145,6 +146,7 @@ json_t *show_port_in_full(const struct managed_port *mp)
 	json_object_set_new(object, "protocol_features", show_bits(vhost_user_protocol_features(mp->session), protocol_feature_names,
 								   ARRAY_SIZE(protocol_feature_names)));
 	json_object_set_new(object, "peer_pid", json_integer(vhost_user_peer_pid(mp->session)));
+	json_object_set_new(object, "guest_mtu", guest_mtu ? json_integer(guest_mtu) : json_null());
 	json_object_set_new(object, "last_fault", json_string(vhost_user_last_fault(mp->session)));
 	json_object_set_new(object, "last_fault_ago_s", fault_ns ? json_real((double)(now_ns() - fault_ns) / 1e9) : json_null());
 	json_object_set_new(object, "addresses", addresses);
@@ -267,8 +269,8 @@ static json_t *show_census(const struct engine *engine, struct lane_device *devi
 		for (unsigned w = 0; engine->devices[d].device == device && w < engine->worker_count; w++)
 			ports[w] = worker_lane_port(engine->workers[w], d);
 	lane_device_census(device, ports, &c);
-	return json_pack("{si si si si si si si si}", "total", (int)c.total, "stock", (int)c.stock, "cached", (int)c.cached, "held", (int)c.held, "fill",
-			 (int)c.fill, "rx", (int)c.rx, "tx", (int)c.tx, "completion", (int)c.completion);
+	return json_pack("{si si si si si si si si sI}", "total", (int)c.total, "stock", (int)c.stock, "cached", (int)c.cached, "held", (int)c.held, "fill",
+			 (int)c.fill, "rx", (int)c.rx, "tx", (int)c.tx, "completion", (int)c.completion, "kernel", (json_int_t)c.kernel);
 }
 
 static json_t *show_kernel_drops(struct lane_device *device)
