@@ -134,16 +134,21 @@ static int node_of_rings(const struct queue_pair *pair)
 	return ring->running ? evidence_ring_node(ring->desc) : -1;
 }
 
-/* A pair starts where its memory is, rather than go there a look later. */
-static void look_at_new_pairs(struct engine *engine)
+/* A pair starts where its memory is, rather than go there a look later. Return: false if there is none. */
+static bool look_at_new_pairs(struct engine *engine)
 {
+	bool any = false;
+
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
 		for (unsigned i = 0; engine->ports[id] && i < engine->ports[id]->config.queues; i++) {
 			struct managed_pair *managed = &engine->ports[id]->pairs[i];
 
-			if (managed->worker < 0 && pair_active(engine->ports[id], i))
-				managed->ring_node = node_of_rings(managed->pair);
+			if (managed->worker >= 0 || !pair_active(engine->ports[id], i))
+				continue;
+			managed->ring_node = node_of_rings(managed->pair);
+			any = true;
 		}
+	return any;
 }
 
 /* Gives a place to pairs that have none; nobody serves them yet, so nothing has to be moved with care. */
@@ -153,7 +158,8 @@ void place_new_pairs(struct engine *engine)
 	struct placement_choice *choices;
 	unsigned count;
 
-	look_at_new_pairs(engine);
+	if (!look_at_new_pairs(engine))
+		return;
 	count = choose_places(engine, 0, PLACING_REGULAR, &placed, &choices);
 	for (unsigned i = 0; i < count; i++) {
 		struct managed_pair *managed = &placed[i].mp->pairs[placed[i].index];
