@@ -14,7 +14,7 @@
 
 #define CONTROL_CLIENTS_MAX 16	   /* a further one takes the place of the one that was silent longest */
 #define CONTROL_BATCH_MAX 64	   /* calls of one batch array */
-#define CONTROL_RESPONSE_MAX (16 * 1024 * 1024) /* bytes of one response line: queue.list at full size */
+#define CONTROL_RESPONSE_MAX (48 * 1024 * 1024) /* bytes of one response line: queue.list of all ports with all pairs, less than 1.5 KiB each */
 
 struct control_method {
 	const char *name; /* "port.add" */

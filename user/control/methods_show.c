@@ -155,6 +155,10 @@ json_t *show_port_in_full(const struct managed_port *mp)
 	return object;
 }
 
+/* Text: port's name, reason, vcpus. The rest: 21 keys of at most 20 characters, and numbers. */
+_Static_assert((CONFIG_PORT_NAME_MAX + 64 + 256 + 21 * (20 + 4) + 21 * 20) * VL_PORTS_MAX * VL_QUEUE_PAIRS_MAX < CONTROL_RESPONSE_MAX,
+	       "queue.list fits into one response");
+
 json_t *show_pair(const struct engine *engine, const struct managed_port *mp, unsigned index)
 {
 	const struct managed_pair *managed = &mp->pairs[index];
