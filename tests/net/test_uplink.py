@@ -185,8 +185,11 @@ def test_unload_when_the_interface_is_gone(rig, wire):
 
 def state_of(daemon):
     """As `uplink list` and `status` tell it, which must agree."""
-    uplink = daemon.json("uplink", "list")[0]
-    trouble = daemon.json("status")["trouble"]
+    while True:
+        uplink = daemon.json("uplink", "list")[0]
+        trouble = daemon.json("status")["trouble"]
+        if daemon.json("uplink", "list")[0]["state"] == uplink["state"]:
+            break  # it did not change between the two
     assert trouble == ([] if uplink["state"] == "up" else [f"uplink {uplink['ifname']}: {uplink['state']}"])
     return uplink["state"]
 
