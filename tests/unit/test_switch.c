@@ -324,6 +324,54 @@ static void priority_tag_becomes_the_ports(void **state)
 	free_bench(b);
 }
 
+/* To the access port without its tag, to the others with it as it was: priority, eligibility, kind of tag. */
+static void tag_comes_back_as_it_was(void **state)
+{
+	static const uint8_t tags[][4] = {{0x81, 0, 0xb0, 30}, {0x88, 0xa8, 0x40, 30}};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(tags); i++) {
+		struct bench *b = setup_bench(true);
+		struct frame *f = add(b, ALL, 0, 30, 1);
+		uint8_t before[64];
+
+		memcpy(f->head + 12, tags[i], 4);
+		memcpy(before, f->head, sizeof(before));
+		from_guest(b, 0, 0);
+		assert_int_equal(b->count, 5);
+		expect(b, 2, GUEST, 3, 1);
+		assert_int_equal(b->log[2].vlan, 0);
+		expect(b, 3, UPLINK, 0, 1);
+		expect(b, 4, HOST, 0, 1);
+		assert_int_equal(f->length, 64);
+		assert_memory_equal(f->head, before, sizeof(before));
+		free_bench(b);
+	}
+}
+
+/* 01:80:c2:00:00:00 to :0f are for the neighbour on the cable, whichever side it is on. */
+static void link_local_goes_nowhere(void **state)
+{
+	static const uint8_t group[6] = {0x01, 0x80, 0xc2};
+	struct bench *b = setup_bench(true);
+
+	for (unsigned last = 0; last <= 0x10; last++) {
+		for (unsigned device = 0; device < 2; device++) {
+			struct frame *f = add(b, ALL, device ? 0x77 : 0, 0, 1);
+
+			memcpy(f->head, group, 6);
+			f->head[5] = (uint8_t)last;
+			if (device)
+				from_device(b);
+			else
+				from_guest(b, 0, 0);
+			assert_int_equal(b->count, last < 0x10 ? 0 : device ? 3 : 4);
+		}
+	}
+	assert_int_equal(counted(b, 0, PORT_DROP_FROM_GUEST_LINK_LOCAL), 16);
+	assert_int_equal(b->worker_counters[WORKER_DROP_LANE_LINK_LOCAL], 16);
+	free_bench(b);
+}
+
 static void answers_return_on_the_pair_that_sent(void **state)
 {
 	struct bench *b = setup_bench(true);
@@ -460,6 +508,8 @@ int main(void)
 		cmocka_unit_test(access_vlan_is_put_on_and_taken_off),
 		cmocka_unit_test(trunk_carries_what_is_listed),
 		cmocka_unit_test(priority_tag_becomes_the_ports),
+		cmocka_unit_test(tag_comes_back_as_it_was),
+		cmocka_unit_test(link_local_goes_nowhere),
 		cmocka_unit_test(answers_return_on_the_pair_that_sent),
 		cmocka_unit_test(sources_are_judged),
 		cmocka_unit_test(drops_are_counted),

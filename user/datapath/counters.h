@@ -83,7 +83,8 @@ static inline void counter_add(struct port_counters *c, enum port_counter which,
 	X(LANE_STRAYS, "lane_strays", 0)       /* delivered for a pair that another worker owns */               \
 	X(LEARN_DELAYED, "learn_delayed", 0)   /* learn requests put off: too many in flight */                  \
 	X(DROP_LANE_UNKNOWN, "lane_no_port", 1)	 /* came up a lane, for no port */                               \
-	X(DROP_LANE_SHORT, "lane_frame_short", 1) /* shorter than an Ethernet header */
+	X(DROP_LANE_SHORT, "lane_frame_short", 1) /* shorter than an Ethernet header */                          \
+	X(DROP_LANE_LINK_LOCAL, "lane_link_local", 1) /* PAUSE, spanning tree, LLDP: not for guests */
 
 enum worker_counter {
 #define WORKER_COUNTER_ENUM(name, text, drop) WORKER_##name,
@@ -93,5 +94,10 @@ enum worker_counter {
 };
 extern const char *const worker_counter_names[WORKER_COUNTER_COUNT];
 extern const uint8_t worker_counter_is_drop[WORKER_COUNTER_COUNT];
+
+static inline void worker_counter_add(uint64_t *counters, enum worker_counter which, uint64_t n)
+{
+	__atomic_store_n(&counters[which], counters[which] + n, __ATOMIC_RELAXED);
+}
 
 #endif

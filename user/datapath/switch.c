@@ -11,6 +11,7 @@
  */
 #include "datapath/switch.h"
 
+#include "datapath/bytes.h"
 #include "datapath/flow.h"
 
 #define GROUPS_MAX 8
@@ -47,30 +48,38 @@ static bool port_carries(const struct port *port, uint16_t vlan)
 	return port->any_vlan || vl_vlan_allowed(&port->vlans, vlan);
 }
 
-static void tag_push(struct frame *frame, uint16_t vlan)
+/* As it lies in a frame: 802.1Q, priority 0. */
+static uint32_t tag_of(uint16_t vlan)
+{
+	const uint8_t tag[VLAN_TAG_LENGTH] = {0x81, 0x00, (uint8_t)(vlan >> 8), (uint8_t)vlan};
+
+	return load_32(tag);
+}
+
+static void tag_push(struct frame *frame, uint32_t tag)
 {
 	uint8_t *head = frame->head - VLAN_TAG_LENGTH;
 
 	memmove(head, frame->head, ETHERNET_TYPE_OFFSET);
-	head[12] = 0x81;
-	head[13] = 0x00;
-	head[14] = (uint8_t)(vlan >> 8);
-	head[15] = (uint8_t)vlan;
+	memcpy(head + ETHERNET_TYPE_OFFSET, &tag, VLAN_TAG_LENGTH);
 	frame->head = head;
 	frame->head_length += VLAN_TAG_LENGTH;
 	frame->length += VLAN_TAG_LENGTH;
 	frame_offload_shift(frame, VLAN_TAG_LENGTH);
 }
 
-static void tag_pop(struct frame *frame)
+/* Return: the tag. */
+static uint32_t tag_pop(struct frame *frame)
 {
 	uint8_t *head = frame->head + VLAN_TAG_LENGTH;
+	const uint32_t tag = load_32(frame->head + ETHERNET_TYPE_OFFSET);
 
 	memmove(head, frame->head, ETHERNET_TYPE_OFFSET);
 	frame->head = head;
 	frame->head_length -= VLAN_TAG_LENGTH;
 	frame->length -= VLAN_TAG_LENGTH;
 	frame_offload_shift(frame, -VLAN_TAG_LENGTH);
+	return tag;
 }
 
 /* The pair of a receiving port on which the frame's flow rides. */
@@ -85,22 +94,23 @@ static struct queue_pair *pair_of_flow(const struct port_view *view, const struc
 	return view->slots[slot % view->port->queue_pairs];
 }
 
-/* Frames of the port's own VLAN without their tag; put back afterwards, for others that get the same frame. */
+/* Frames of the port's own VLAN without their tag; put back afterwards with its priority, for others that get the same frame. */
 static void deliver_untagged(struct sorting *s, const struct port_view *view, struct queue_pair *pair, struct frame **frames, uint32_t count)
 {
 	const uint16_t pvid = view->port->pvid;
+	uint32_t tags[FRAME_BURST];
 	uint64_t popped = 0;
 
 	_Static_assert(FRAME_BURST <= 64, "a bit a frame");
 	for (uint32_t i = 0; i < count; i++)
 		if (frame_vlan(frames[i]->head, frames[i]->head_length) == pvid) {
-			tag_pop(frames[i]);
+			tags[i] = tag_pop(frames[i]);
 			popped |= 1ull << i;
 		}
 	s->output->to_guest(s->output->context, view, pair, frames, count);
 	for (uint32_t i = 0; i < count; i++)
 		if (popped >> i & 1)
-			tag_push(frames[i], pvid);
+			tag_push(frames[i], tags[i]);
 }
 
 static void deliver_to_pair(struct sorting *s, const struct port_view *view, struct queue_pair *pair, struct frame **frames,
@@ -324,7 +334,7 @@ static bool enter_vlan(const struct port *port, struct frame *frame, uint16_t *v
 			frame->head[14] = (uint8_t)((frame->head[14] & 0xf0) | *vlan >> 8);
 			frame->head[15] = (uint8_t)*vlan;
 		} else {
-			tag_push(frame, *vlan);
+			tag_push(frame, tag_of(*vlan));
 		}
 	}
 	return port_carries(port, *vlan);
@@ -405,18 +415,21 @@ static void route_from_device(struct sorting *s, struct frame *frame, uint64_t *
 	int32_t to;
 
 	if (unlikely(frame->length < FRAME_LENGTH_MIN)) {
-		counters[WORKER_DROP_LANE_SHORT]++;
+		worker_counter_add(counters, WORKER_DROP_LANE_SHORT, 1);
 		return;
 	}
 	if (mac_is_multicast(frame->head)) {
-		add_to_group(s, TO_ALL, NULL, NULL, frame);
+		if (unlikely(mac_is_link_local(frame->head)))
+			worker_counter_add(counters, WORKER_DROP_LANE_LINK_LOCAL, 1);
+		else
+			add_to_group(s, TO_ALL, NULL, NULL, frame);
 		return;
 	}
 	to = look_up(s, frame->head, frame_vlan(frame->head, frame->head_length));
 	if (likely(to >= 0))
 		route_to_port(s, to, frame);
 	else
-		counters[WORKER_DROP_LANE_UNKNOWN]++;
+		worker_counter_add(counters, WORKER_DROP_LANE_UNKNOWN, 1);
 }
 
 void switch_from_device(const struct plan *plan, unsigned domain, unsigned worker, struct frame_burst *burst,

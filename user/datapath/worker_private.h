@@ -114,7 +114,7 @@ struct worker {
 
 static inline void worker_count(struct worker *w, enum worker_counter which, uint64_t n)
 {
-	__atomic_store_n(&w->counters[which], w->counters[which] + n, __ATOMIC_RELAXED);
+	worker_counter_add(w->counters, which, n);
 }
 
 /* Time spent on a pair; lanes' workers charge pairs of others too. */
