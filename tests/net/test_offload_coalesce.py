@@ -10,6 +10,7 @@ import pytest
 from offload_frames import (ACK, CWR, ECE, DATA_VALID, FIN, NEEDS_CSUM, PSH, RST, SYN, TCP, TIMESTAMPS, UDP, URG, build, padded, parse, segments)
 from offload_guest import RECEIVERS, Burst, OffloadLan
 from offload_kernel import VnetSocket
+from rig import wait_for
 
 MSS = 1400
 BYTES = random.Random(6).randbytes(1 << 17)
@@ -17,7 +18,7 @@ BURST = 64  # frames that the daemon takes at once
 
 GUESTS = {"all": {"offloads": RECEIVERS["all"]}, "tso": {"offloads": RECEIVERS["tso"]}, "uso": {"offloads": RECEIVERS["uso"]},
           "csum": {"offloads": RECEIVERS["csum"]}, "plain": {"offloads": RECEIVERS["all"], "mergeable": False},
-          "off": {"offloads": RECEIVERS["all"]}, "none": {"offloads": 0}}
+          "off": {"offloads": RECEIVERS["all"]}, "none": {"offloads": 0}, "few": {"offloads": RECEIVERS["all"], "size": 16}}
 
 
 @pytest.fixture(scope="module")
@@ -173,9 +174,10 @@ def test_breaks(lan, name, family):
 
 
 def test_sizes(lan):
-    """A shorter segment is the last of its frame, a longer one the first of the next; what needs padding is not joined."""
-    for sizes, wanted in (([1000] * 3 + [999] + [1000] * 2, [4, 2]), ([1000] * 3 + [1001] + [1000], [3, 2]), ([7, 7, 7, 1], [4]),
-                          ([1, 1, 1], [1] * 3), ([1000, 0, 1000, 1000], [1, 1, 2])):
+    """A shorter segment is the last of its frame, a longer one the first of the next; what needs padding is not joined, nor what a guest could not
+    send on: TCP in pieces of less than 36 bytes."""
+    for sizes, wanted in (([1000] * 3 + [999] + [1000] * 2, [4, 2]), ([1000] * 3 + [1001] + [1000], [3, 2]), ([36, 36, 36, 1], [4]),
+                          ([35] * 3, [1] * 3), ([1, 1, 1], [1] * 3), ([1000, 0, 1000, 1000], [1, 1, 2])):
         frames, seq = [], 5
         for i, size in enumerate(sizes):
             frames.append(build(lan.macs["all"], lan.wire_mac, 4, TCP, BYTES[seq:seq + size], seq=seq, ident=i).frame)
@@ -196,6 +198,24 @@ def test_wrong_checksum(lan, where):
     groups, headers = deliver(lan, "all", frames)
     assert groups in ([4, 1, 3], [1] * 8)
     assert where == "ip" or not headers[groups.index(1) if len(groups) == 3 else 4].flags & (DATA_VALID | NEEDS_CSUM)
+
+
+def test_fewer_buffers_than_all_need(lan):
+    """What was joined and finds no room goes in pieces, as far as the buffers reach; the rest is counted as it came."""
+    guest, got, frames = lan.vms["few"], [], train(lan, "few", 40)
+    while guest.receive():  # what strangers sent
+        pass
+    before = lan.counters("few")["to_guest_no_buffers"]
+    with Burst(lan):
+        for frame in frames:
+            lan.wire.send(frame)
+
+    def all_accounted():
+        while came := guest.receive(recycle=False):
+            got.extend([came[1]] if came[1][6:12] == lan.wire_mac else [])
+        return len(got) + lan.counters("few")["to_guest_no_buffers"] - before >= len(frames)
+    wait_for(all_accounted, "every frame is delivered or counted", 30)
+    assert got == frames[:len(got)] and 8 <= len(got) <= 16
 
 
 @pytest.mark.parametrize("name", ["csum", "plain", "off", "none"])

@@ -264,8 +264,8 @@ static void whole_streams(void **state)
 {
 	for (unsigned shape = 0; shape < 3 * 2 * 2 * 3; shape++) {
 		static const uint32_t sizes[] = {18, 100, 1448}; /* shorter frames need padding, and are not joined */
-		const uint32_t size = sizes[shape / 12];
 		struct packet p = shape / 6 % 2 ? packet_udp4 : packet_tcp4;
+		const uint32_t size = max_u32(sizes[shape / 12], p.udp ? 0 : VNET_GSO_SIZE_MIN_TCP);
 
 		p.tags = shape % 3;
 		p.family = shape / 3 % 2 ? 6 : 4;
@@ -302,6 +302,16 @@ static void limit_of_length(void **state)
 		p.payload = 5 * 30000;
 		arrive_stream(&p, 30000);
 		assert_int_equal(coalesce_and_check(ALL), 3);
+		forget();
+	}
+	/* IPv6's length field does not count its header; GRO does. */
+	for (unsigned beyond = 0; beyond < 2; beyond++) {
+		struct packet p = packet_tcp4;
+
+		p.family = 6;
+		p.payload = 65535 - 40 - 32 + beyond;
+		arrive_stream(&p, 8184);
+		assert_int_equal(coalesce_and_check(ALL), 1 + beyond);
 		forget();
 	}
 }
@@ -450,6 +460,7 @@ static void rules_of_tcp(void **state)
 	RULE(packet_tcp4, a.payload = 0);
 	RULE(packet_tcp4, b.payload = 1001);
 	RULE(packet_tcp4, a.payload = 999); /* a gap of one byte */
+	RULE(packet_tcp4, (a.payload = b.payload = VNET_GSO_SIZE_MIN_TCP - 1, b.seq -= 1000 - a.payload)); /* no guest may send so */
 }
 
 static void rules_of_udp(void **state)

@@ -10,16 +10,20 @@
  * - it has payload, not more than the first; one that is shorter or has PSH is the last;
  * - IPv4 has no options and is no fragment, the packet fills the frame, and its checksums are right;
  * - UDP: it has a checksum;
- * - the whole stays a lawful IP packet, and needs no padding, which would be taken for payload when it is cut again.
- * Stricter than Linux: frames with FIN are left alone; checksum fields in the unusual form of zero are, too, and
+ * - the whole is an IP packet of 64 KiB - 1 at most, IPv6 header included (GRO_LEGACY_MAX_SIZE), and needs no padding, which would be
+ *   taken for payload when it is cut again.
+ * Stricter than Linux: segments so small that the guest could not ask for them itself (VNET_GSO_SIZE_MIN_TCP), for it may be
+ * one that forwards; frames with FIN are left alone; checksum fields in the unusual form of zero are, too, and
  * fragments close all runs, since they hide their flow. So segmentation gives back exactly what came.
  *
  * What headers of a run have in common is worked out when a second frame wants to join: a mask to compare by, and their part
  * of the sums. So most frames are judged by one compare, a few fields and a handful of additions.
  */
 #include "datapath/coalesce_private.h"
+#include "vhostlane/flow_hash.h"
 
-#define IP_LENGTH_MAX 65535
+#define IP_LENGTH_MAX 65535u
+_Static_assert(ETHERNET_HEADER_LENGTH + 4 * VL_FLOW_VLAN_TAGS + IP_LENGTH_MAX <= FRAME_LENGTH_MAX, "with all tags that layouts know");
 
 bool run_may_merge(const struct coalescing *co, struct run *run)
 {
@@ -39,7 +43,9 @@ bool run_may_merge(const struct coalescing *co, struct run *run)
 	run->length_at = (uint16_t)(layout->network + (ipv4 ? IPV4_TOTAL_LENGTH : IPV6_PAYLOAD_LENGTH));
 	run->length_from = (uint16_t)(layout->network + (ipv4 ? 0 : IPV6_HEADER_LENGTH));
 	run->size = run->length = frame->length - layout->payload;
-	run->room = min_u32(IP_LENGTH_MAX + run->length_from, FRAME_LENGTH_MAX) - layout->payload;
+	run->room = IP_LENGTH_MAX + layout->network - layout->payload;
+	if (run->length > run->room)
+		return false;
 	/* A checksum of 0xffff would come out as 0, except in UDP, where 0 is none. */
 	if (ipv4 && load_word(ip + IPV4_CHECKSUM) == 0xffff)
 		return false;
@@ -386,7 +392,7 @@ uint32_t run_extend(struct coalescing *co, struct run *run, uint32_t number)
 
 	if (unlikely(!run->prepared))
 		prepare(co, run);
-	if (!run->good || run->frame->length < FRAME_LENGTH_PADDED)
+	if (!run->good || run->frame->length < FRAME_LENGTH_PADDED || (run_is_tcp(run) && run->size < VNET_GSO_SIZE_MIN_TCP))
 		return 0;
 	while (i < co->count && !run->ended) {
 		i += extend_by_many(co, run, i);

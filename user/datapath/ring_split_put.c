@@ -193,11 +193,12 @@ static int put_chains(struct ring *ring, struct put *put)
 	return 0;
 }
 
-static int put_failed(struct ring *ring, uint32_t total, int rc)
+/* A coalesced frame is not counted: its parts come next. */
+static int put_failed(struct ring *ring, const struct frame *frame, uint32_t total, int rc)
 {
-	if (rc == -ENOBUFS)
+	if (!frame->offload.sums && rc == -ENOBUFS)
 		ring_count(&ring->counters.no_buffers, 1);
-	else if (rc == -EMSGSIZE)
+	else if (!frame->offload.sums && rc == -EMSGSIZE)
 		ring_count(&ring->counters.buffers_too_small, 1);
 	if (rc != -EIO) {
 		ring->lacking_length = total;
@@ -301,7 +302,7 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 	int rc;
 
 	if (put_known_to_fail(ring, total))
-		return put_failed(ring, ring->lacking_length, ring->lacking_result);
+		return put_failed(ring, frame, ring->lacking_length, ring->lacking_result);
 	if (frame->offload.sums && ring->mergeable && frame->length >= FRAME_LENGTH_PADDED) {
 		rc = put_scattered(ring, put, frame, header);
 		if (likely(!rc))
@@ -318,7 +319,7 @@ static __attribute__((noinline)) int put_frame(struct ring *ring, const struct f
 	rc = put_chains(ring, &put);
 	if (rc < 0) {
 		put_back(ring);
-		return put_failed(ring, total, rc);
+		return put_failed(ring, frame, total, rc);
 	}
 	if (put.source.checksum && !frame_checksum_finish(&checksum)) {
 		put_back(ring);
@@ -365,7 +366,7 @@ int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_hea
 		return -EIO;
 	if (unlikely((uint16_t)(ring->ahead_end - ring->last_avail) <= RING_AHEAD - PREFETCH_FRAMES) &&
 	    unlikely(!have_slot(ring)))
-		return put_failed(ring, total, ring_usable(ring) ? -ENOBUFS : -EIO);
+		return put_failed(ring, frame, total, ring_usable(ring) ? -ENOBUFS : -EIO);
 	slot = &ring->ahead[ring->last_avail % RING_AHEAD];
 	if (likely(slot->at && total <= slot->desc.len && !frame->offload.sums)) {
 		uint8_t *to = slot->at;
@@ -393,6 +394,9 @@ int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_hea
 
 void ring_put_done(struct ring *ring)
 {
-	if (ring->running)
-		ring_publish(ring);
+	if (!ring->running)
+		return;
+	if (unlikely(ring->notifications_armed)) /* nobody waits for buffers */
+		ring_disarm(ring);
+	ring_publish(ring);
 }

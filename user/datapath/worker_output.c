@@ -80,17 +80,22 @@ static bool put_segments(struct worker *w, const struct port_view *view, struct 
 	return true;
 }
 
-/* Of a merged frame one part turned out to have a wrong checksum while it was copied: each goes as it came. */
+/*
+ * A merged frame that was not taken whole: one part turned out to have a wrong checksum while it was copied, or there are fewer buffers than
+ * all need. Each part goes as it came, or is counted as it came.
+ */
 static bool put_parts(struct worker *w, struct ring *ring, const struct frame *merged, struct put_result *result)
 {
 	static const struct vnet_header plain;
 	struct frame *const *parts;
 	const uint32_t part_count = coalesce_parts(&w->coalesce, merged, &parts);
-	bool more = true;
 
-	for (uint32_t i = 0; i < part_count && more; i++)
-		more = put_one(ring, parts[i], &plain, result);
-	return more;
+	for (uint32_t i = 0; i < part_count; i++)
+		if (!put_one(ring, parts[i], &plain, result)) {
+			result->faulted += part_count - i - 1;
+			return false;
+		}
+	return true;
 }
 
 /* A frame whose checksum is open or known, or that is to be cut. */
@@ -106,7 +111,9 @@ static bool put_offloaded(struct worker *w, const struct port_view *view, struct
 		counter_add(&view->port->counters[w->index], PORT_COMPLETED_PARTIAL, 1);
 	vnet_header_for(frame, view->features, &header);
 	code = ring_put(ring, frame, &header);
-	return code == -EBADMSG ? put_parts(w, ring, frame, result) : count_put_one(result, frame, code);
+	if (unlikely(code && frame->offload.sums))
+		return put_parts(w, ring, frame, result);
+	return count_put_one(result, frame, code);
 }
 
 static void count_put(struct worker *w, const struct port_view *view, struct queue_pair *pair, const struct put_result *result)
