@@ -209,6 +209,27 @@ static void test_arm(void **state)
 	}
 }
 
+/* Nobody waits for buffers: the guest is spared kicks that would be for nothing, until whoever comes next may wait for one. */
+static void test_no_kicks_for_buffers(void **state)
+{
+	struct driver *d = *state;
+
+	for (unsigned event = 0; event < 2; event++) {
+		start(d, true, event ? F_EVENT : 0, 65535, 2);
+		assert_int_equal(d->used->flags, 0);
+		serve(d, true);
+		assert_int_equal(d->used->flags, event ? 0 : VRING_USED_F_NO_NOTIFY);
+		serve(d, true);
+		assert_int_equal(d->used->flags, event ? 0 : VRING_USED_F_NO_NOTIFY);
+		if (event)
+			assert_int_equal(avail_event(d), 65535);
+		ring_stop(&d->ring);
+		assert_int_equal(d->used->flags, 0);
+		if (event)
+			assert_int_equal(avail_event(d), 1);
+	}
+}
+
 /* --- a call descriptor that blocks -------------------------------------------------------------------------------- */
 
 static void nothing(int number)
@@ -472,6 +493,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_call_event, driver_begin, driver_end),
 		cmocka_unit_test_setup_teardown(test_call_owed, driver_begin, driver_end),
 		cmocka_unit_test_setup_teardown(test_arm, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_no_kicks_for_buffers, driver_begin, driver_end),
 		cmocka_unit_test_setup_teardown(test_call_blocks, driver_begin, driver_end),
 		cmocka_unit_test_setup_teardown(test_no_lost_wakeup, driver_begin, driver_end),
 	};

@@ -117,6 +117,7 @@ uint16_t ring_stop(struct ring *ring)
 {
 	if (ring->running) {
 		ring_publish(ring);
+		notify_wish(ring, true); /* whoever takes the ring over may wait for a kick before it looks */
 		ring->running = false;
 	}
 	return ring->last_avail;

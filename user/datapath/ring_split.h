@@ -28,7 +28,7 @@
 /* Why a ring stopped. Names in ring_fault_names[]. */
 #define RING_FAULTS(X)                                                                \
 	X(NONE, "none")                                                               \
-	X(AVAIL_JUMP, "available index ran ahead by more than the ring size")         \
+	X(AVAIL_JUMP, "available index ran back, or ahead by more than the ring size") \
 	X(HEAD_RANGE, "chain head beyond the ring size")                              \
 	X(CHAIN_LOOP, "descriptor chain longer than the ring, or than 1024: a loop")                \
 	X(NEXT_RANGE, "next index beyond the table")                                  \
@@ -118,7 +118,7 @@ void ring_init(struct ring *ring);
  */
 int ring_start(struct ring *ring, const struct ring_setup *setup, struct error *error);
 
-/* Stop; keeps counters. Return: the base for GET_VRING_BASE (next available index not served yet). */
+/* Stop; keeps counters, leaves notifications switched on. Return: the base for GET_VRING_BASE (next available index not served yet). */
 uint16_t ring_stop(struct ring *ring);
 
 /* --- from_guest ------------------------------------------------------------------------------------------------- */
@@ -147,12 +147,13 @@ unsigned ring_pending(struct ring *ring);
  * Pads to FRAME_LENGTH_PADDED. With mergeable buffers spreads over as many chains as needed and sets num_buffers
  * (5.1.6.4); a frame that does not fit what is available is left out whole: no chain is consumed (-ENOBUFS), and without
  * mergeable buffers a frame larger than its chain is dropped and counted (-EMSGSIZE), the chain kept for the next.
- * A coalesced frame whose parts are to be verified (offload.sums) and of which one is wrong is left out whole, too (-EBADMSG).
+ * A coalesced frame whose parts are to be verified (offload.sums) and of which one is wrong is left out whole, too (-EBADMSG). Such a frame
+ * is never counted as dropped: its parts can be put.
  * Return: 0, -ENOBUFS, -EMSGSIZE, -EBADMSG, -EIO (faulted). Used entries are published by ring_put_done().
  */
 int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_header *header);
 
-/* Publishes what was put. No call yet. */
+/* Publishes what was put, and asks for no kicks: nobody waits for buffers. No call yet. */
 void ring_put_done(struct ring *ring);
 
 /* --- notifications ----------------------------------------------------------------------------------------------- */

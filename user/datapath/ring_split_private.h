@@ -44,9 +44,10 @@ static inline void ring_count(uint64_t *counter, uint64_t n)
 /* Entries that the guest made available and we have not served. False: the guest's index is unlawful, ring faulted. */
 static inline bool ring_look(struct ring *ring)
 {
-	uint16_t seen = __atomic_load_n(&ring->avail->idx, __ATOMIC_ACQUIRE);
+	const uint16_t seen = __atomic_load_n(&ring->avail->idx, __ATOMIC_ACQUIRE);
+	const uint16_t waiting = (uint16_t)(seen - ring->last_avail);
 
-	if (unlikely((uint16_t)(seen - ring->last_avail) > ring->size)) {
+	if (unlikely(waiting > ring->size || waiting < (uint16_t)(ring->avail_seen - ring->last_avail))) {
 		ring_fail(ring, RING_FAULT_AVAIL_JUMP);
 		return false;
 	}
