@@ -268,6 +268,26 @@ static void sizes(void **state)
 	}
 }
 
+/* Segments must be IP packets: the longest frame can be asked to be cut into some that are not. */
+static void segments_that_ip_cannot_hold(void **state)
+{
+	for (unsigned udp = 0; udp < 2; udp++) {
+		struct packet p = large(4, udp);
+		const struct packet_places at = packet_places(&p);
+		const uint32_t most = 65535 - (at.payload - at.network);
+		struct frame_offload offload;
+
+		p.payload = FRAME_LENGTH_MAX - at.payload;
+		for (uint32_t size = most - 2; size <= 65535; size++) {
+			const struct vnet_header h = packet_header(&p, (uint16_t)size);
+			const bool whole = size >= p.payload;
+
+			assert_int_equal(judge(&p, &h, EVERY_SENDER_FEATURE, &offload), whole || size <= most ? VNET_GOOD : VNET_GSO_SIZE);
+			assert_int_equal(offload.gso != FRAME_GSO_NONE, size <= most);
+		}
+	}
+}
+
 static void segmentation_needs_its_headers(void **state)
 {
 	struct packet p = large(4, false);
@@ -427,6 +447,7 @@ int main(void)
 		cmocka_unit_test(segmentation_type_must_be_the_packets),
 		cmocka_unit_test(ecn),
 		cmocka_unit_test(sizes),
+		cmocka_unit_test(segments_that_ip_cannot_hold),
 		cmocka_unit_test(segmentation_needs_its_headers),
 		cmocka_unit_test(receivers),
 		cmocka_unit_test(header_of_a_verified_frame),

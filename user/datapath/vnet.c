@@ -13,6 +13,9 @@
 #define SCTP_CHECKSUM_OFFSET 8 /* of a CRC; no protocol with an Internet checksum has it there */
 #define TCP_FLAGS_OFFSET 13
 #define TCP_FLAG_CWR 0x80
+#define IPV6_HEADER_LENGTH 40
+#define IP_LENGTH_MAX 65535u /* what the length field of an IP header can say: of IPv4 with the header, of IPv6 without */
+_Static_assert(FRAME_LENGTH_MAX <= ETHERNET_HEADER_LENGTH + IPV6_HEADER_LENGTH + IP_LENGTH_MAX, "no frame holds too much for IPv6");
 
 #define VNET_VERDICT_TEXT(name, text) [VNET_##name] = text,
 const char *const vnet_verdict_names[VNET_VERDICT_COUNT] = {VNET_VERDICTS(VNET_VERDICT_TEXT)};
@@ -82,6 +85,8 @@ static enum vnet_verdict judge_gso(struct frame *frame, const struct layout *lay
 		return VNET_GSO_SIZE;
 	if (payload <= size)
 		return VNET_GOOD;
+	if (layout->family == 4 && layout->payload + size > layout->network + IP_LENGTH_MAX)
+		return VNET_GSO_SIZE;
 	offload->gso = (uint8_t)gso;
 	offload->gso_size = size;
 	offload->ecn = ecn || (kind->protocol == IPPROTO_TCP && (frame->head[layout->transport + TCP_FLAGS_OFFSET] & TCP_FLAG_CWR));

@@ -56,7 +56,7 @@ enum vnet_gso { VNET_GSO_NONE = 0, VNET_GSO_TCP4 = 1, VNET_GSO_TCP6 = 4, VNET_GS
 	X(CSUM_OFFSET, "header_csum_offset")		/* outside the frame, or not where this protocol has its sum */\
 	X(CSUM_PROTOCOL, "header_csum_protocol")	/* a protocol whose checksum is no Internet checksum */        \
 	X(GSO_TYPE, "header_gso_type")			/* none that is known, or a contradiction */                   \
-	X(GSO_SIZE, "header_gso_size")			/* none, or so small that it multiplies work */                \
+	X(GSO_SIZE, "header_gso_size")			/* none, so small that it multiplies work, or too large for IP */\
 	X(GSO_NO_CSUM, "header_gso_without_csum")	/* segmentation without checksum completion (5.1.6.2.1) */     \
 	X(GSO_PROTOCOL, "header_gso_protocol")		/* the frame is no such packet, or its headers are too long */
 
