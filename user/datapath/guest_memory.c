@@ -77,13 +77,14 @@ static struct guard_slot *guard_find(uintptr_t address)
 
 /*
  * From the missing block to the end of the mapping: what is cut off is always a tail, so one fault a mapping is the
- * rule.
+ * rule. Never what lies before the mapping: tmpfs with huge pages reports their size, but need not map at a multiple of it.
  */
 static bool guard_replace(struct guard_slot *slot, uintptr_t address)
 {
 	uintptr_t block = atomic_load_explicit(&slot->block, memory_order_relaxed);
+	uintptr_t start = atomic_load_explicit(&slot->start, memory_order_relaxed);
 	uintptr_t end = atomic_load_explicit(&slot->end, memory_order_relaxed);
-	uintptr_t from = address & ~(block - 1);
+	uintptr_t from = max_u64(address & ~(block - 1), start);
 
 	return mmap((void *)from, end - from, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
