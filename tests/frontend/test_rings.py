@@ -129,8 +129,8 @@ def test_loops(switch, loop, index):
 FAULTS = {
     "head": (lambda h, r, at, w: h.offer(r, r.size), ("head",)),
     "head far": (lambda h, r, at, w: h.offer(r, 0xFFFF), ("head",)),
-    "jump": (lambda h, r, at, w: h.offer(r, 0, jump=r.size + 1), ("ran ahead",)),
-    "jump back": (lambda h, r, at, w: h.offer(r, 0, jump=-1), ("ran ahead",)),
+    "jump": (lambda h, r, at, w: h.offer(r, 0, jump=r.size + 1), ("available index ran",)),
+    "jump back": (lambda h, r, at, w: h.offer(r, 0, jump=-1), ("available index ran",)),
     "next": (lambda h, r, at, w: (r.write_desc(0, at, 4, w | NEXT, r.size), h.offer(r, 0)), ("next",)),
     "nowhere": (lambda h, r, at, w: (r.write_desc(0, 0x1000, 4096, w), h.offer(r, 0)), ("address",)),
     "beyond the end": (lambda h, r, at, w: (r.write_desc(0, h.guest.memory.regions[0].guest + h.guest.memory.regions[0].size - 8, 4096, w),
