@@ -27,7 +27,11 @@
  *		or small ones where together they do. First those that also spread their port.
  *   gather	A worker that only trickles (at most PLACEMENT_TRICKLE_PERMILLE, but not nothing) hands its pairs to the fullest that stays
  *		under one hysteresis: one CPU less to wake, and waiting stays improbable. Two pairs of a port are never joined: it has
- *		several to run them in parallel. Pairs that do nothing stay: they wake nobody.
+ *		several to run them in parallel. Pairs that do nothing stay: they wake nobody. On a crowded CPU (others, most likely guests, use
+ *		PLACEMENT_CROWDED_PERMILLE of it) any worker hands over what it has to one that stays at most PLACEMENT_GATHER_PERMILLE busy:
+ *		a second worker takes from the guests what it gains.
+ *   split	Comes before the others: a worker that PLACEMENT_SPLIT_PERMILLE or more fill gives half its load back to one on a crowded CPU. Such a
+ *		plan does nothing else.
  *   These repeat until none pays. Each lowers (pairs off home, pairs on vCPUs' CPUs, unevenness) in this order, so they end, and
  *   computing again from the result, with load measured afresh, changes nothing.
  */
