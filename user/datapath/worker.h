@@ -79,7 +79,8 @@ int worker_unpin(struct worker *worker, const struct cpulist *cpus, struct error
 int worker_tid(const struct worker *worker);
 bool worker_asleep(const struct worker *worker);
 uint64_t worker_counter(const struct worker *worker, enum worker_counter which);
-/* How much of its busy-poll window a worker uses: less where other tasks want its CPU. WORKER_PATIENCE_FULL at start. */
+/* How much of its busy-poll window a worker uses: less where other tasks want its CPU. WORKER_PATIENCE_FULL at start. Once it is no longer 0,
+ * the worker is woken. Control thread. */
 #define WORKER_PATIENCE_FULL 256
 void worker_set_patience(struct worker *worker, uint32_t patience);
 uint32_t worker_patience(const struct worker *worker);
