@@ -293,6 +293,7 @@ def test_few_descriptors(switch):
     """The limit of open files is reached: frontends are turned away with a line that names the remedy; no spin, no end."""
     s = switch(ports=3)
     a, b = s.pair_of_guests()
+    wait_for(s.probes_told, "no more descriptors are taken for the CPU that kicks")
     soft, hard = resource.prlimit(s.pid, resource.RLIMIT_NOFILE)
     none, one = s.free_descriptors(2)
     resource.prlimit(s.pid, resource.RLIMIT_NOFILE, (none, hard))

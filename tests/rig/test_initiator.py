@@ -8,7 +8,6 @@ from numa import check_traffic
 
 def start(host, queues):
     daemon = host.start_daemon(ports=1, queues=queues, prefix="confined ")
-    assert "kicks: their CPUs are traced by" in daemon.log()
     for pair in range(queues):
         daemon.cli(f"queue set vm0/{pair} busy-poll-us=0")  # whoever sleeps has to be kicked
     return daemon
@@ -32,6 +31,7 @@ def test_pairs_follow_the_initiator(machine, host, veth):
             assert f"queue vm0/{pair['pair']}: moved to worker {pair['worker']} on CPU {neighbour} ({pair['reason']})" in daemon.log()
     check_traffic(sender.end())
     assert json.loads(guest.end().splitlines()[-1])["reordered"] == 0
+    assert "kicks: their CPUs are traced by" in daemon.log()
 
 
 def test_many_pairs_follow(machine, host, veth):

@@ -19,7 +19,6 @@
 #include "control/addresses.h"
 #include "control/descriptors.h"
 #include "control/engine.h"
-#include "control/kick_probe.h"
 #include "control/link_monitor.h"
 #include "control/methods.h"
 #include "control/ports.h"
@@ -171,18 +170,6 @@ static int add_ports(struct engine *engine, struct error *error)
 	return 0;
 }
 
-/* Optional: without it, placement goes by memory and vCPU threads alone. */
-static void open_kick_probe(struct engine *engine)
-{
-	struct error why;
-
-	engine->kick_probe = kick_probe_open(&why);
-	if (engine->kick_probe)
-		log_info("kicks: their CPUs are traced by %s", kick_probe_way(engine->kick_probe));
-	else
-		log_info("%s", why.text);
-}
-
 static int start(struct engine *engine, struct error *error)
 {
 	char text[256];
@@ -197,7 +184,6 @@ static int start(struct engine *engine, struct error *error)
 	if (!engine->control || open_uplinks(engine, error) || publisher_open(engine, error) || workforce_start(engine, error) ||
 	    !(engine->watchdog = watchdog_start(engine->workers, engine->worker_count, error)))
 		return error->code;
-	open_kick_probe(engine);
 	if (add_ports(engine, error))
 		return error->code;
 	if (engine->uplink_count && !event_loop_timer(engine->loop, AFFINITY_POLL_NS, 1, on_affinity_timer, engine, error))

@@ -28,6 +28,7 @@
 struct link_monitor;
 struct watchdog;
 struct kick_probe;
+struct kick_opener;
 
 /* An address that the wire claimed from a port that had learned it: not learned again before. */
 #define REFUSED_ADDRESSES 64
@@ -130,7 +131,9 @@ struct engine {
 	struct link_monitor *link_monitor;
 	struct watchdog *watchdog;
 
-	struct kick_probe *kick_probe; /* NULL = the kernel does not tell */
+	struct kick_probe *kick_probe;	 /* NULL = not yet, or the kernel does not tell */
+	struct kick_opener *kick_opener; /* while the probe is being opened */
+	bool kicks_wanted;		 /* it was begun, once */
 
 	/* unserved.c */
 	struct {

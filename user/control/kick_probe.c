@@ -13,6 +13,7 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,15 +53,25 @@ static int out_of_descriptors(int code, struct error *error)
 	return error_set(error, code, "the CPU that kicks: %s", strerror(-code));
 }
 
+/* libbpf, which looks in many places, says that it found none, whatever was in its way. */
+static int no_types(struct error *error)
+{
+	const int fd = open("/sys/kernel/btf/vmlinux", O_RDONLY | O_CLOEXEC), why = fd < 0 ? errno : ENOTSUP;
+
+	if (fd >= 0)
+		close(fd);
+	if (why == EMFILE || why == ENFILE)
+		return out_of_descriptors(-why, error);
+	return error_set(error, -EOPNOTSUPP, "the CPU that kicks: the kernel has no BTF (%s); use a kernel with CONFIG_DEBUG_INFO_BTF",
+			 strerror(why));
+}
+
 static int find_targets(struct targets *targets, struct error *error)
 {
 	struct btf *btf = btf__load_vmlinux_btf();
 
-	if (!btf && (errno == EMFILE || errno == ENFILE))
-		return out_of_descriptors(-errno, error);
 	if (!btf)
-		return error_set(error, -EOPNOTSUPP, "the CPU that kicks: the kernel has no BTF (%s); use a kernel with CONFIG_DEBUG_INFO_BTF",
-				 strerror(errno));
+		return no_types(error);
 	targets->signal = has_function(btf, "eventfd_signal")	   ? "eventfd_signal"
 			  : has_function(btf, "eventfd_signal_mask") ? "eventfd_signal_mask"
 								     : NULL;

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "control/cpu_use.h"
+#include "control/kick_opener.h"
 #include "control/kick_probe.h"
 #include "control/publisher.h"
 #include "control/workforce.h"
@@ -148,12 +149,57 @@ static void look_at_guest(struct engine *engine, struct managed_port *mp)
 	}
 }
 
+/* --- the CPU that kicks --------------------------------------------------------------------------------------------- */
+
+static bool serves_anybody(const struct engine *engine)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		if (engine->ports[id] && vhost_user_state_of(engine->ports[id]->session) == VHOST_USER_SERVING)
+			return true;
+	return false;
+}
+
+static void watch_all_kicks(struct engine *engine)
+{
+	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
+		for (unsigned i = 0; engine->ports[id] && i < engine->ports[id]->config.queues; i++)
+			if (engine->ports[id]->pairs[i].watched_by >= 0)
+				kick_probe_watch(engine->kick_probe, engine->ports[id]->pairs[i].watched_fd);
+}
+
+/*
+ * Optional: without it, placement goes by memory and vCPU threads alone. Opened when there is a guest whose kicks it could see, so that no
+ * start waits for it; whether it came is asked at the next look.
+ */
+static void look_for_kick_probe(struct engine *engine)
+{
+	struct error why;
+
+	if (!engine->kicks_wanted && serves_anybody(engine)) {
+		engine->kicks_wanted = true;
+		engine->kick_opener = kick_opener_start(&why);
+		if (!engine->kick_opener)
+			log_info("%s", why.text);
+	} else if (engine->kick_opener && kick_opener_take(engine->kick_opener, &engine->kick_probe, &why)) {
+		kick_opener_close(engine->kick_opener);
+		engine->kick_opener = NULL;
+		watch_all_kicks(engine);
+		if (engine->kick_probe)
+			log_info("kicks: their CPUs are traced by %s", kick_probe_way(engine->kick_probe));
+		else
+			log_info("%s", why.text);
+	}
+}
+
+/* --- the look ------------------------------------------------------------------------------------------------------- */
+
 static void on_look(void *context)
 {
 	struct engine *engine = context;
 	bool machine_changed;
 
 	look_at_loads(engine);
+	look_for_kick_probe(engine);
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
 		if (engine->ports[id])
 			look_at_guest(engine, engine->ports[id]);
@@ -264,6 +310,8 @@ int rebalance_open(struct engine *engine, struct error *error)
 
 void rebalance_close(struct engine *engine)
 {
+	kick_opener_close(engine->kick_opener);
+	engine->kick_opener = NULL;
 	kick_probe_close(engine->kick_probe);
 	engine->kick_probe = NULL;
 	hotplug_close(engine->hotplug);
