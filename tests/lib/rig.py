@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -148,8 +149,8 @@ class Wire:
 class Daemon:
     """One `vhostlane run`. Its log is kept in the rig's directory and shown when something goes wrong."""
 
-    def __init__(self, rig, *arguments, start=True, environment=None, binary=None):
-        self.rig = rig
+    def __init__(self, rig, *arguments, start=True, environment=None, binary=None, direct=False):
+        self.rig, self.direct = rig, direct
         self.binary = binary or BINARY
         self.control = os.path.join(rig.directory, unique("c") + ".sock")
         self.log_path = os.path.join(rig.directory, unique("log"))
@@ -195,7 +196,25 @@ class Daemon:
         """A verb of the command line against this daemon; returns its output."""
         return sh([self.binary, *words, "--control", self.control], check=check)
 
+    def call(self, method, **params):
+        """A method of the control socket, without the command line between."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(WAIT_TIMEOUT)
+            client.connect(self.control)
+            client.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n")
+            with client.makefile() as lines:
+                answer = json.loads(lines.readline())
+        if "error" in answer:
+            raise RigError(f"{method} {params}: {answer['error']['message']}")
+        return answer["result"]
+
     def json(self, *words):
+        """What the command line prints by --json; direct: what only shows is asked of the daemon itself, which gives the same
+        (tests/frontend/test_command_line.py) and takes no program with sanitizers to start."""
+        if self.direct and words[:2] == ("port", "show"):
+            return self.call("port.show", name=words[2])
+        if self.direct and (words[1:] == ("list",) or words == ("status",)):
+            return self.call(".".join(words))
         return json.loads(self.cli(*words, "--json"))
 
     def stop(self, status=0):
