@@ -5,22 +5,84 @@ import time
 
 import pytest
 
-from rig import wait_for
+from conftest import Switch
+from rig import Rig, wait_for
 from vhost_frontend import Request, eventfd_read, wait_readable
 from virtio_driver import INDIRECT, NEXT, WRITE, ethernet, mac, number_of
 
 A, B, C = mac(1), mac(2), mac(3)
 
 
+PORTS = 40
+
+
+class House:
+    """One daemon for many tests, with two good guests that live on; each test takes a port that nobody had before."""
+
+    def __init__(self, rig):
+        self.rig, self.switch = rig, None
+
+    def open(self):
+        self.switch = Switch(self.rig, ports=PORTS, queues=2)
+        self.good, self.other = self.switch.guest(0), self.switch.guest(1)
+        self.switch.learn(self.good, B, self.other)
+        self.switch.learn(self.other, C, self.good)
+        self.next_port = 2
+
+    def close(self):
+        """It must end well after all of it."""
+        switch, self.switch = self.switch, None
+        if switch:
+            for guest in switch.guests:
+                guest.close()
+            switch.daemon.stop()
+
+    def take_port(self):
+        if self.switch and self.next_port == PORTS:
+            self.close()
+        if not self.switch:
+            self.open()
+        # What is still under way to the good ones is of the test before.
+        for source, target, address, own in ((self.good, self.other, C, B), (self.other, self.good, B, C)):
+            source.send(ethernet(address, own, number=0x5E771E))
+            while number_of(target.expect()[0]) != 0x5E771E:
+                pass
+        self.next_port += 1
+        return self.next_port - 1
+
+
+@pytest.fixture(scope="module")
+def house():
+    with Rig() as rig:
+        house = House(rig)
+        yield house
+        house.close()
+
+
+@pytest.fixture
+def hostile(house, request):
+    made = []
+
+    def make(**options):
+        made.append(Hostile(house, **options))
+        return made[-1]
+    yield make
+    if getattr(request.node, "failed", False):
+        house.close()  # the next test shall have another one
+        return
+    for one in made:
+        one.guest.close()
+        one.switch.guests.remove(one.guest)
+        one.switch.wait_state(one.port, "waiting")
+
+
 class Hostile:
     """A guest whose rings are about to go wrong, and two good ones beside it."""
 
-    def __init__(self, switch, **options):
-        self.switch = switch(ports=3, queues=2)
-        self.good, self.other = self.switch.guest(1), self.switch.guest(2)
-        self.switch.learn(self.good, B, self.other)
-        self.switch.learn(self.other, C, self.good)
-        self.guest = self.switch.guest(0, start=False, pairs=2, **options)
+    def __init__(self, house, **options):
+        self.port, self.switch = house.take_port(), house.switch
+        self.good, self.other = house.good, house.other
+        self.guest = self.switch.guest(self.port, start=False, pairs=2, **options)
         self.guest.start()
         self.switch.learn(self.guest, A, self.good, self.other)
         self.errors = []
@@ -45,9 +107,9 @@ class Hostile:
     def expect_fault(self, index, *names):
         assert wait_readable(self.errors[index]), "the error descriptor was not signalled"
         eventfd_read(self.errors[index])
-        ring = self.switch.ring(0, index)
+        ring = self.switch.ring(self.port, index)
         assert not ring["started"]
-        fault = self.switch.show(0)["last_fault"]
+        fault = self.switch.show(self.port)["last_fault"]
         assert f"ring {index} " in fault and any(name in fault for name in names), fault
         # Stopped means that nothing runs.
         before = self.switch.cpu_seconds()
@@ -110,8 +172,8 @@ LOOPS = {
 
 @pytest.mark.parametrize("index", (0, 1, 2, 3))
 @pytest.mark.parametrize("loop", sorted(LOOPS))
-def test_loops(switch, loop, index):
-    h = Hostile(switch, posted=0)
+def test_loops(hostile, loop, index):
+    h = hostile(posted=0)
     ring = h.guest.rings[index]
     LOOPS[loop](ring, buffer_of(h.guest), flags_of(index))
     for _ in range(3 if index % 2 == 0 else 1):
@@ -144,13 +206,13 @@ FAULTS = {
 
 # A receive buffer may be announced longer than what is written of it.
 @pytest.mark.parametrize("fault,index", [(fault, index) for fault in sorted(FAULTS) for index in (0, 1) if (fault, index) != ("4 GiB", 0)])
-def test_faults(switch, fault, index):
-    h = Hostile(switch, posted=0)
+def test_faults(hostile, fault, index):
+    h = hostile(posted=0)
     act, names = FAULTS[fault]
     act(h, h.guest.rings[index], buffer_of(h.guest), flags_of(index))
     h.provoke(index)
     if fault == "4 GiB":
-        wait_for(lambda: not h.switch.ring(0, index)["started"] or h.switch.counters(0)["from_guest_frame_long"], "refused", pause=0.01)
+        wait_for(lambda: not h.switch.ring(h.port, index)["started"] or h.switch.counters(h.port)["from_guest_frame_long"], "refused", pause=0.01)
     else:
         h.expect_fault(index, *names)
     h.expect_others_well(index)
@@ -174,8 +236,8 @@ INDIRECTS = {
 
 @pytest.mark.parametrize("index", (0, 1))
 @pytest.mark.parametrize("what", sorted(INDIRECTS))
-def test_indirect_tables(switch, what, index):
-    h = Hostile(switch, posted=0, indirect=True)
+def test_indirect_tables(hostile, what, index):
+    h = hostile(posted=0, indirect=True)
     ring = h.guest.rings[index]
     data, length, flags = INDIRECTS[what](buffer_of(h.guest), flags_of(index))
     at = h.guest.memory.allocate(4096, 64)
@@ -189,9 +251,9 @@ def test_indirect_tables(switch, what, index):
 
 
 @pytest.mark.parametrize("event_idx", (False, True))
-def test_hostile_indices_of_the_device(switch, event_idx):
+def test_hostile_indices_of_the_device(hostile, event_idx):
     """A guest that overwrites what the device writes harms only its own view."""
-    h = Hostile(switch, event_idx=event_idx)
+    h = hostile(event_idx=event_idx)
     for value in (0, 1, 0x7FFF, 0xFFFF):
         for ring in h.guest.rings:
             ring.used16[1] = value
@@ -206,7 +268,7 @@ def test_hostile_indices_of_the_device(switch, event_idx):
         h.good.expect(2)
         while h.other.receive():
             pass
-    assert h.switch.state(0) == "serving"
+    assert h.switch.state(h.port) == "serving"
 
 
 def test_addresses_outside_memory(switch):
