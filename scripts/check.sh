@@ -90,26 +90,49 @@ unit() {
 	return $status
 }
 
+run_pytest() { VHOSTLANE_BUILD=$build "$python" -m pytest -p no:cacheprovider -q -rsfE --tb=short "$@" 2>&1; }
+
+# One file, whose output comes in one piece. 5: -k leaves nothing of it.
+run_file() {
+	local status=0 text
+	text=$(run_pytest "$@") || status=$?
+	[ "$status" -eq 5 ] && return 0
+	printf '%s\n' "$text"
+	return "$status"
+}
+export -f run_pytest run_file
+
+# tests BUILD DIRECTORY BESIDE [pytest's arguments]: so many files side by side, the largest first. More than one only where the tests of
+# different files share nothing and wait more than they compute.
 tests() {
-	local build=$1 directory=$2
-	shift 2
+	export build=$1 python
+	local directory=$2 beside=$3 first status=0 again
+	shift 3
 	if ! compgen -G "$directory/test_*.py" > /dev/null; then
 		echo "no $directory/test_*.py"
 		return 1
 	fi
-	# Each suite has its own conftest.py: hence one run per directory. -p: no cache files in the tree.
-	local first status=0 again
+	# Each suite has its own conftest.py: hence one run per directory at least. -p: no cache files in the tree.
 	first=$(mktemp)
-	VHOSTLANE_BUILD=$build "$python" -m pytest -p no:cacheprovider -q -rsfE --tb=short "$directory" "$@" > "$first" 2>&1 || status=$?
+	if [ "$beside" -eq 1 ]; then
+		run_pytest "$directory" "$@" > "$first" || status=$?
+	else
+		# shellcheck disable=SC2012 # their names are ours
+		ls -S "$directory"/test_*.py | xargs -P "$beside" -I FILE bash -c 'run_file "$@"' run_file FILE "$@" > "$first" || status=$?
+	fi
 	mapfile -t again < <(grep -oP '^(FAILED|ERROR) \K[^ ]+::[^ ]+' "$first" | sort -u)
 	if [ "$status" -ne 0 ] && [ ${#again[@]} -gt 0 ] && [ ${#again[@]} -le 3 ]; then
 		# Real guests, real kernels, emulated machines: a few that fail are run once more by themselves, and named if they pass then.
 		echo "== again: ${again[*]}" >> "$first"
-		if VHOSTLANE_BUILD=$build "$python" -m pytest -p no:cacheprovider -q -rs --tb=short "${again[@]}" >> "$first" 2>&1; then
+		if run_pytest "${again[@]}" >> "$first"; then
 			status=0
-			sed -i -E 's/^[0-9]+ failed, ([0-9]+ passed)/\1/; s/^([0-9]+ passed(, [0-9]+ skipped)?), [0-9]+ errors? /\1 /' "$first"
+			sed -i -E 's/^[0-9]+ failed, ([0-9]+ passed)/\1/; s/^[0-9]+ (failed|errors?) in /0 passed in /; s/^([0-9]+ passed(, [0-9]+ skipped)?), [0-9]+ errors? /\1 /' "$first"
 			printf 'UNSTEADY %s\n' "${again[@]}" >> "$first"
 		fi
+	fi
+	if [ "$status" -eq 0 ] && ! summary "$first" | grep -q passed; then
+		echo "no test of $directory was run"
+		status=1
 	fi
 	cat "$first"
 	rm -f "$first"
@@ -124,12 +147,12 @@ stage_build_asan() { make -s -j"$jobs" VARIANT=asan build/asan/vhostlane unit-te
 stage_build_tsan() { make -s -j"$jobs" VARIANT=tsan build/tsan/vhostlane; }
 stage_unit() { unit release; }
 stage_unit_asan() { unit asan; }
-stage_frontend_asan() { tests build/asan tests/frontend; }
+stage_frontend_asan() { tests build/asan tests/frontend 2; }
 # Where several threads meet. Hostile rings and wrong messages are one thread's business, and for the address sanitizer.
-stage_frontend_tsan() { tests build/tsan tests/frontend -k "data or session or calls or worker or release"; }
-stage_net() { tests build tests/net; }
-stage_guest() { tests build tests/guest; }
-stage_rig() { tests build tests/rig; }
+stage_frontend_tsan() { tests build/tsan tests/frontend 1 -k "data or session or calls or worker or release"; }
+stage_net() { tests build tests/net 1; }
+stage_guest() { tests build tests/guest 1; }
+stage_rig() { tests build tests/rig 1; }
 # As long as make fuzz takes: FUZZ_SECONDS, 60 by default, a target.
 stage_fuzz() { make -s -j"$jobs" fuzz-targets && make -s fuzz; }
 
