@@ -117,7 +117,7 @@ tests() {
 	if [ "$beside" -eq 1 ]; then
 		run_pytest "$directory" "$@" > "$first" || status=$?
 	else
-		# shellcheck disable=SC2012 # their names are ours
+		# shellcheck disable=SC2011,SC2012 # their names are ours
 		ls -S "$directory"/test_*.py | xargs -P "$beside" -I FILE bash -c 'run_file "$@"' run_file FILE "$@" > "$first" || status=$?
 	fi
 	mapfile -t again < <(grep -oP '^(FAILED|ERROR) \K[^ ]+::[^ ]+' "$first" | sort -u)
@@ -147,16 +147,16 @@ stage_build_asan() { make -s -j"$jobs" VARIANT=asan build/asan/vhostlane unit-te
 stage_build_tsan() { make -s -j"$jobs" VARIANT=tsan build/tsan/vhostlane; }
 stage_unit() { unit release; }
 stage_unit_asan() { unit asan; }
-stage_frontend_asan() { tests build/asan tests/frontend 2; }
+stage_frontend_asan() { tests build/asan tests/frontend 3; }
 # Where several threads meet. Hostile rings and wrong messages are one thread's business, and for the address sanitizer.
-stage_frontend_tsan() { tests build/tsan tests/frontend 1 -k "data or session or calls or worker or release"; }
-stage_net() { tests build tests/net 1; }
-stage_guest() { tests build tests/guest 1; }
+stage_frontend_tsan() { tests build/tsan tests/frontend 2 -k "data or session or calls or worker or release"; }
+stage_net() { tests build tests/net 3; }
+stage_guest() { tests build tests/guest 3; }
 stage_rig() { tests build tests/rig 1; }
 # As long as make fuzz takes: FUZZ_SECONDS, 60 by default, a target.
 stage_fuzz() { make -s -j"$jobs" fuzz-targets && make -s fuzz; }
 
-all=(dependencies includes build build-asan build-tsan build-clang unit+unit-asan+frontend-asan+frontend-tsan net guest rig fuzz)
+all=(dependencies includes build build-asan build-tsan build-clang unit+unit-asan+frontend-asan+frontend-tsan+net guest rig fuzz)
 
 if [ "$(id -u)" -ne 0 ]; then
 	echo "check.sh: needs root: tests make network interfaces and load BPF programs; use: sudo make check" >&2
