@@ -106,7 +106,7 @@ export -f run_pytest run_file
 # different files share nothing and wait more than they compute.
 tests() {
 	export build=$1 python
-	local directory=$2 beside=$3 first status=0 again
+	local directory=$2 beside=$3 first second status=0 again
 	shift 3
 	if ! compgen -G "$directory/test_*.py" > /dev/null; then
 		echo "no $directory/test_*.py"
@@ -124,11 +124,16 @@ tests() {
 	if [ "$status" -ne 0 ] && [ ${#again[@]} -gt 0 ] && [ ${#again[@]} -le 3 ]; then
 		# Real guests, real kernels, emulated machines: a few that fail are run once more by themselves, and named if they pass then.
 		echo "== again: ${again[*]}" >> "$first"
-		if run_pytest "${again[@]}" >> "$first"; then
+		second=$(mktemp)
+		if run_pytest "${again[@]}" > "$second"; then
 			status=0
+			cat "$second" >> "$first"
 			sed -i -E 's/^[0-9]+ failed, ([0-9]+ passed)/\1/; s/^[0-9]+ (failed|errors?) in /0 passed in /; s/^([0-9]+ passed(, [0-9]+ skipped)?), [0-9]+ errors? /\1 /' "$first"
 			printf 'UNSTEADY %s\n' "${again[@]}" >> "$first"
+		else
+			sed 's/^/again: /' "$second" >> "$first" # failures count once
 		fi
+		rm -f "$second"
 	fi
 	if [ "$status" -eq 0 ] && ! summary "$first" | grep -q passed; then
 		echo "no test of $directory was run"
