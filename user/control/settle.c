@@ -13,6 +13,7 @@
 #include "control/softnet.h"
 
 #define NOT_ALL_US 1000 /* where not every CPU can be visited */
+#define JOIN_WAIT_US 50
 #define BACKLOG_WAIT_US 100
 #define BACKLOG_WAITS_MAX 500
 #define CALLED_OFF_NS 100000000ull
@@ -75,10 +76,13 @@ static void call_off(struct visit *visit)
 /* Return: false if it takes longer. */
 static bool join(pthread_t thread, void **result, uint64_t ns)
 {
-	const uint64_t at = now_ns() + ns;
-	const struct timespec until = { .tv_sec = (time_t)(at / 1000000000u), .tv_nsec = (long)(at % 1000000000u) };
+	const uint64_t end = now_ns() + ns;
+	int busy;
 
-	return pthread_clockjoin_np(thread, result, CLOCK_MONOTONIC, &until) != ETIMEDOUT;
+	/* Not pthread_timedjoin_np(), whose clock may be set back meanwhile. */
+	while ((busy = pthread_tryjoin_np(thread, result)) == EBUSY && now_ns() < end)
+		usleep(JOIN_WAIT_US);
+	return busy != EBUSY;
 }
 
 void settle_steering(const struct cpulist *cpus)
