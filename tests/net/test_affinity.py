@@ -107,6 +107,23 @@ def test_entries_of_no_pair_are_removed(lan):
     assert truth(lan, 0) and truth(lan, 1)
 
 
+def test_orders_are_taken_in_their_order(lan):
+    """An edit that the daemon has not seen yet when the next order comes is neither lost without a word, nor carried out after it."""
+    cpu = placed(lan, 1)
+    other = next(c for c in [*cpus_of(lan), cpu] if c != cpu or len(cpus_of(lan)) == 1)
+    for last in (other, cpu):
+        said = lan.daemon.log().count("cpu=1023")
+        edit(lan, 1, 1023, 0, 0, 0)
+        assert lan.daemon.json("queue", "set", "vm1/1", f"cpu={last}")["cpu"] == last
+        assert lan.daemon.log().count("cpu=1023") == said + 1
+        wait_for(lambda: placed(lan, 1) == last and truth(lan, 1), "the entry tells the truth")
+    edit(lan, 1, other, 0, 0, 0)
+    assert lan.daemon.json("queue", "set", "vm1/1", f"cpu={cpu}")["cpu"] == cpu
+    for _ in range(3):  # looks at the map
+        assert shown(lan, 1)["cpu"] == cpu
+    wait_for(lambda: truth(lan, 1), "the entry tells the truth")
+
+
 def test_manuals_example(lan):
     """The command that vhostlane(8) prints, as it stands there, moves that very pair."""
     with open(os.path.join(ROOT, "docs", "vhostlane.8.scd")) as file:

@@ -205,6 +205,7 @@ static json_t *method_queue_set(void *context, json_t *params, struct error *err
 	}
 	if (poll_text && config_parse_busy_poll(poll_text, &busy_poll_us, error))
 		return NULL;
+	publisher_read_affinity(engine); /* an edit of the map that came before this order is not to undo it */
 	if (cpu_auto)
 		publisher_release(engine, mp, pair);
 	else if (cpu_text && publisher_order(engine, mp, pair, (int)cpu, error))

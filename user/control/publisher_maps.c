@@ -10,6 +10,15 @@
 
 #define FLAGS_REFUSED UINT32_MAX /* the map did not take it: tried again */
 
+/* Does something else stand there than was published? The operator's order, which the next look at the map carries out. */
+static bool is_edited(struct uplink *uplink, const struct vl_queue_key *key, const struct managed_pair *managed)
+{
+	struct vl_queue_value found;
+
+	return managed->is_published && !bpf_set_affinity_get(uplink_bpf(uplink), key, &found) &&
+	       memcmp(&found, &managed->published, sizeof(found)) != 0;
+}
+
 void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index)
 {
 	struct managed_pair *managed = &mp->pairs[index];
@@ -35,6 +44,8 @@ void put_affinity(struct engine *engine, struct managed_port *mp, unsigned index
 	};
 	if (managed->is_published && !memcmp(&value, &managed->published, sizeof(value)))
 		return;
+	if (is_edited(uplink, &key, managed))
+		return; /* written over it would be lost, and nobody told */
 	result = bpf_set_affinity_put(uplink_bpf(uplink), &key, &value);
 	if (result)
 		log_limited(LOG_LEVEL_ERROR, "port %s: queue_affinity refuses pair %u: %s; the worker that takes broadcasts serves what comes for it",
