@@ -10,8 +10,11 @@ endef
 BPF_LOADER_ROOMS := control/bpf_loader control/bpf_pins control/bpf_xdp control/bpf_tc control/bpf_maps common/error common/log common/util
 
 $(eval $(call bpf_test,test_steer))
+$(eval $(call bpf_test,test_steer_flows))
 $(eval $(call bpf_test,test_tc))
 $(eval $(call bpf_test,test_bpf_loader,$(BPF_LOADER_ROOMS)))
+$(eval $(call bpf_test,test_bpf_loader_others,$(BPF_LOADER_ROOMS)))
+$(eval $(call bpf_test,test_bpf_loader_crash,$(BPF_LOADER_ROOMS)))
 
 .PHONY: bpf-tests
 bpf-tests: $(BPF_TESTS)
