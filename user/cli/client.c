@@ -109,7 +109,8 @@ static json_t *unwrap(const char *socket, const char *line, size_t length, struc
 	return result;
 }
 
-json_t *client_call(const char *socket, const char *method, json_t *params, struct error *error)
+/* Takes @params' reference. Return: the result, or NULL with *error: no daemon, no answer, or what the daemon refused. */
+static json_t *call(const char *socket, const char *method, json_t *params, struct error *error)
 {
 	json_t *request = json_pack("{s:s, s:i, s:s, s:o}", "jsonrpc", "2.0", "id", 1, "method", method, "params", params), *result = NULL;
 	char *text = request ? json_dumps(request, JSON_COMPACT) : NULL, *line = NULL;
@@ -118,7 +119,7 @@ json_t *client_call(const char *socket, const char *method, json_t *params, stru
 
 	json_decref(request);
 	if (!text) {
-		error_set(error, -EINVAL, "%s: an argument is no UTF-8 text; write it anew", method);
+		error_set(error, -ENOMEM, "%s: no memory for the call; free some", method);
 		return NULL;
 	}
 	fd = dial(socket, error);
@@ -140,10 +141,10 @@ out:
 	return result;
 }
 
-int client_run(const struct client_options *options, const char *method, json_t *params, void (*print)(FILE *out, json_t *result))
+static int call_and_print(const struct client_options *options, const char *method, json_t *params, client_print *print)
 {
 	struct error error = { 0 };
-	json_t *result = client_call(options->control ? options->control : CONFIG_CONTROL_DEFAULT, method, params, &error);
+	json_t *result = call(options->control ? options->control : CONFIG_CONTROL_DEFAULT, method, params, &error);
 
 	if (!result)
 		return report(EXIT_FAILED, &error);
@@ -157,16 +158,19 @@ int client_run(const struct client_options *options, const char *method, json_t 
 	return EXIT_DONE;
 }
 
-int client_simple(const struct command *command, int argc, char **argv, const char *method, void (*print)(FILE *out, json_t *result))
+int client_run(const struct command *command, int argc, char **argv, const char *method, client_params *make, client_print *print)
 {
 	struct client_options options = { 0 };
 	struct error error = { 0 };
+	const char *words[COMMAND_WORDS_MAX];
+	json_t *params = json_object();
 	unsigned count;
-	int result = options_parse(command, &options, argc, argv, NULL, &count, &error);
+	int result = options_parse(command, &options, argc, argv, words, &count, &error);
 
-	if (result == OPTIONS_HELP_SHOWN)
-		return EXIT_DONE;
-	if (result < 0)
-		return report(EXIT_WRONG_USE, &error);
-	return client_run(&options, method, json_object(), print);
+	if (result == 0 && make)
+		result = make(&options, words, count, params, &error);
+	if (result == 0)
+		return call_and_print(&options, method, params, print);
+	json_decref(params);
+	return result == OPTIONS_HELP_SHOWN ? EXIT_DONE : report(EXIT_WRONG_USE, &error);
 }

@@ -7,18 +7,17 @@
 
 #include "cli/command.h"
 
-/* Takes @params' reference. Return: the result, or NULL with *error: no daemon, no answer, or what the daemon refused. */
-json_t *client_call(const char *socket, const char *method, json_t *params, struct error *error);
+/* Makes the call's @params of the command line. Return: 0, or negative errno value with *error: wrong use of the command. */
+typedef int client_params(const struct client_options *options, const char *const *words, unsigned count, json_t *params, struct error *error);
+typedef void client_print(FILE *out, json_t *result);
 
 /**
- * client_run() - call and print
- * @params: reference taken
- * @print:  text form; NULL: nothing to show
+ * client_run() - the whole of a command that asks the daemon: options, call, answer, text
+ * @command: takes options that fill struct client_options
+ * @make:    parameters; NULL: none
+ * @print:   text form; NULL: nothing to show
  * Return: enum exit_code
  */
-int client_run(const struct client_options *options, const char *method, json_t *params, void (*print)(FILE *out, json_t *result));
-
-/* A command that takes no words: parses its options and runs @method. */
-int client_simple(const struct command *command, int argc, char **argv, const char *method, void (*print)(FILE *out, json_t *result));
+int client_run(const struct command *command, int argc, char **argv, const char *method, client_params *make, client_print *print);
 
 #endif

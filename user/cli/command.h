@@ -43,13 +43,15 @@ struct client_options {
 	{ OPTION_FLAG, "json", 0, NULL, "print the daemon's answer as JSON", offsetof(struct client_options, json), NULL }
 extern const struct option_row client_options[];
 
+#define COMMAND_WORDS_MAX 32 /* of one command, options aside */
+
 struct command {
 	const char *name;	/* "port list" */
 	const char *arguments;	/* of the usage line, behind [OPTIONS]; "" = none */
 	const char *summary;	/* one line */
 	const char *details;	/* further lines of --help; may be NULL */
 	const struct option_row *options;
-	unsigned arguments_min, arguments_max;
+	unsigned arguments_min, arguments_max; /* at most COMMAND_WORDS_MAX */
 	/* @argv: what follows the command's words. Return: enum exit_code. */
 	int (*run)(const struct command *command, int argc, char **argv);
 };

@@ -52,18 +52,14 @@ static void print(FILE *out, json_t *result)
 	}
 }
 
+static int make_params(const struct client_options *o, const char *const *words, unsigned count, json_t *params, struct error *error)
+{
+	return json_object_set_new(params, "drops", json_boolean(o->drops));
+}
+
 static int run(const struct command *command, int argc, char **argv)
 {
-	struct client_options o = { 0 };
-	struct error error = { 0 };
-	unsigned count;
-	int result = options_parse(command, &o, argc, argv, NULL, &count, &error);
-
-	if (result == OPTIONS_HELP_SHOWN)
-		return EXIT_DONE;
-	if (result < 0)
-		return report(EXIT_WRONG_USE, &error);
-	return client_run(&o, CONTROL_COUNTERS, json_pack("{s:b}", "drops", (int)o.drops), print);
+	return client_run(command, argc, argv, CONTROL_COUNTERS, make_params, print);
 }
 
 const struct command counters_command = {

@@ -6,12 +6,12 @@
 
 #include "cli/client.h"
 #include "cli/commands.h"
+#include "cli/pairs.h"
 #include "cli/table.h"
 #include "common/util.h"
 #include "control/config.h"
 #include "vhostlane/control_abi.h"
 
-#define WORDS_MAX (2 * CONFIG_PORT_KEY_COUNT)
 #define TEXT_MAX 1024
 
 static const char *const port_columns[] = { "name", "role",	      "state", "mac",    "vlan",   "queues", "served_queue_pairs", "busy-poll-us",
@@ -36,21 +36,18 @@ static void print_port(FILE *out, json_t *port)
 /* One "key=value" into @port, which judges it, and into @params, which carries it. @settable_only: keys of ports in service. */
 static int take_pair(const char *pair, bool settable_only, struct config_port *port, json_t *params, struct error *error)
 {
-	const char *equals = strchr(pair, '=');
-	char key[64];
+	char whom[CONFIG_PORT_NAME_MAX + 8], key[PAIR_KEY_MAX];
+	const char *value;
 	int result;
 
-	if (!equals || equals == pair || (size_t)(equals - pair) >= sizeof(key))
-		return error_set(error, -EINVAL, "port %s, '%.64s': not key=value; write for instance queues=2", port->name, pair);
-	copy_string(key, (size_t)(equals - pair) + 1, pair);
-	if (json_object_get(params, key) && strcmp(key, "name") != 0)
-		return error_set(error, -EINVAL, "port %s, key '%s': given twice; give it once", port->name, key);
+	snprintf(whom, sizeof(whom), "port %s", port->name);
+	value = pair_split(pair, whom, "queues=2", params, key, error);
+	if (!value)
+		return error->code;
 	result = settable_only ? config_port_check_settable(port->name, key, error) : 0;
 	if (result == 0)
-		result = config_port_set(port, key, equals + 1, error);
-	if (result == 0)
-		json_object_set_new(params, key, json_string(equals + 1));
-	return result;
+		result = config_port_set(port, key, value, error);
+	return result < 0 ? result : pair_put(params, key, value, whom, error);
 }
 
 /* "NAME" or "NAME=SOCKET[,key=value...]" */
@@ -86,82 +83,66 @@ static int take_first(const char *word, struct config_port *port, json_t *params
 	return result;
 }
 
+/* show and del: one NAME. */
+static int make_name(const struct client_options *options, const char *const *words, unsigned count, json_t *params, struct error *error)
+{
+	struct config_port port;
+	int result;
+
+	config_port_init(&port);
+	result = config_port_set(&port, "name", words[0], error);
+	return result < 0 ? result : json_object_set_new(params, "name", json_string(port.name));
+}
+
+static int make_port(const struct client_options *options, const char *const *words, unsigned count, json_t *params, struct error *error)
+{
+	struct config_port port;
+	int result;
+
+	config_port_init(&port);
+	result = take_first(words[0], &port, params, error);
+	for (unsigned i = 1; result == 0 && i < count; i++)
+		result = take_pair(words[i], false, &port, params, error);
+	return result < 0 ? result : config_check_port(&port, error);
+}
+
+static int make_changes(const struct client_options *options, const char *const *words, unsigned count, json_t *params, struct error *error)
+{
+	struct config_port port;
+	int result;
+
+	config_port_init(&port);
+	result = config_port_set(&port, "name", words[0], error);
+	for (unsigned i = 1; result == 0 && i < count; i++)
+		result = take_pair(words[i], true, &port, params, error);
+	return result < 0 ? result : json_object_set_new(params, "name", json_string(port.name));
+}
+
 /* --- commands ------------------------------------------------------------------------------------------------------ */
 
 static int run_list(const struct command *command, int argc, char **argv)
 {
-	return client_simple(command, argc, argv, CONTROL_PORT_LIST, print_list);
-}
-
-/* show and del: one NAME. */
-static int run_on_name(const struct command *command, int argc, char **argv, const char *method, void (*print)(FILE *, json_t *))
-{
-	struct client_options o = { 0 };
-	struct config_port port;
-	struct error error = { 0 };
-	const char *name;
-	unsigned count;
-	int result = options_parse(command, &o, argc, argv, &name, &count, &error);
-
-	if (result == OPTIONS_HELP_SHOWN)
-		return EXIT_DONE;
-	config_port_init(&port);
-	if (result == 0)
-		result = config_port_set(&port, "name", name, &error);
-	if (result < 0)
-		return report(EXIT_WRONG_USE, &error);
-	return client_run(&o, method, json_pack("{s:s}", "name", port.name), print);
+	return client_run(command, argc, argv, CONTROL_PORT_LIST, NULL, print_list);
 }
 
 static int run_show(const struct command *command, int argc, char **argv)
 {
-	return run_on_name(command, argc, argv, CONTROL_PORT_SHOW, print_port);
-}
-
-static int run_del(const struct command *command, int argc, char **argv)
-{
-	return run_on_name(command, argc, argv, CONTROL_PORT_DEL, NULL);
-}
-
-/* add and set: NAME and key=value words. */
-static int run_with_pairs(const struct command *command, int argc, char **argv, const char *method, bool whole)
-{
-	struct client_options o = { 0 };
-	struct config_port port;
-	struct error error = { 0 };
-	const char *words[WORDS_MAX];
-	unsigned count;
-	json_t *params;
-	int result = options_parse(command, &o, argc, argv, words, &count, &error);
-
-	if (result == OPTIONS_HELP_SHOWN)
-		return EXIT_DONE;
-	if (result < 0)
-		return report(EXIT_WRONG_USE, &error);
-	params = json_object();
-	config_port_init(&port);
-	result = whole ? take_first(words[0], &port, params, &error) : config_port_set(&port, "name", words[0], &error);
-	if (!whole && result == 0)
-		json_object_set_new(params, "name", json_string(port.name));
-	for (unsigned i = 1; result == 0 && i < count; i++)
-		result = take_pair(words[i], !whole, &port, params, &error);
-	if (result == 0 && whole)
-		result = config_check_port(&port, &error);
-	if (result < 0) {
-		json_decref(params);
-		return report(EXIT_WRONG_USE, &error);
-	}
-	return client_run(&o, method, params, NULL);
+	return client_run(command, argc, argv, CONTROL_PORT_SHOW, make_name, print_port);
 }
 
 static int run_add(const struct command *command, int argc, char **argv)
 {
-	return run_with_pairs(command, argc, argv, CONTROL_PORT_ADD, true);
+	return client_run(command, argc, argv, CONTROL_PORT_ADD, make_port, NULL);
+}
+
+static int run_del(const struct command *command, int argc, char **argv)
+{
+	return client_run(command, argc, argv, CONTROL_PORT_DEL, make_name, NULL);
 }
 
 static int run_set(const struct command *command, int argc, char **argv)
 {
-	return run_with_pairs(command, argc, argv, CONTROL_PORT_SET, false);
+	return client_run(command, argc, argv, CONTROL_PORT_SET, make_changes, NULL);
 }
 
 #define SEE_KEYS "; see vhostlane.yaml(5)."
@@ -191,7 +172,7 @@ const struct command port_add_command = {
 	.details = "Keys: socket, role, mac, vlan, queues, busy-poll-us, node, mtu, offloads, uplink, group" SEE_KEYS,
 	.options = client_options,
 	.arguments_min = 1,
-	.arguments_max = WORDS_MAX,
+	.arguments_max = COMMAND_WORDS_MAX,
 	.run = run_add,
 };
 
@@ -213,6 +194,6 @@ const struct command port_set_command = {
 		   "mac=auto: learned again. node=auto: follow the guest. mtu, offloads: from the guest's next connection on.",
 	.options = client_options,
 	.arguments_min = 2,
-	.arguments_max = WORDS_MAX,
+	.arguments_max = COMMAND_WORDS_MAX,
 	.run = run_set,
 };

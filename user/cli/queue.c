@@ -5,13 +5,11 @@
 
 #include "cli/client.h"
 #include "cli/commands.h"
+#include "cli/pairs.h"
 #include "cli/table.h"
-#include "common/suggest.h"
 #include "common/util.h"
 #include "control/config.h"
 #include "vhostlane/control_abi.h"
-
-#define WORDS_MAX 8
 
 static const char *const queue_columns[] = { "port", "pair", "worker", "cpu", "node", "busy-poll-us", "reason", "generation", "frames_to_guest",
 					     "frames_from_guest", "ring_node", "buffer_node", "vcpu_node", "vcpus", "kick_cpu",
@@ -49,7 +47,7 @@ static int take_place(const char *word, json_t *params, struct error *error)
 	return 0;
 }
 
-static int take_cpu(const char *word, const char *value, json_t *params, struct error *error)
+static int take_cpu(const char *whom, const char *value, json_t *params, struct error *error)
 {
 	uint64_t cpu;
 
@@ -58,69 +56,53 @@ static int take_cpu(const char *word, const char *value, json_t *params, struct 
 		return 0;
 	}
 	if (!number_parse(value, 0, CPUS_MAX - 1, &cpu))
-		return error_set(error, -EINVAL, "queue %s, cpu '%.64s': neither 'auto' nor a CPU number from 0 to %d; see `vhostlane worker list`",
-				 word, value, CPUS_MAX - 1);
+		return error_set(error, -EINVAL, "%s, cpu '%.64s': neither 'auto' nor a CPU number from 0 to %d; see `vhostlane worker list`",
+				 whom, value, CPUS_MAX - 1);
 	json_object_set_new(params, "cpu", json_integer((json_int_t)cpu));
 	return 0;
 }
 
-static int take_busy_poll(const char *word, const char *value, json_t *params, struct error *error)
+static int take_busy_poll(const char *whom, const char *value, json_t *params, struct error *error)
 {
 	struct error inner = { 0 };
 	uint32_t us;
 
 	if (config_parse_busy_poll(value, &us, &inner) < 0)
-		return error_set(error, inner.code, "queue %s, %s", word, inner.text);
+		return error_set(error, inner.code, "%s, %s", whom, inner.text);
 	json_object_set_new(params, "busy-poll-us", us >= CONFIG_BUSY_POLL_ADAPTIVE ? json_string(value) : json_integer(us));
 	return 0;
 }
 
-static int take_pair(const char *word, const char *pair, json_t *params, struct error *error)
+static int make_params(const struct client_options *options, const char *const *words, unsigned count, json_t *params, struct error *error)
 {
 	static const char *const keys[] = { "cpu", "busy-poll-us" };
 	static int (*const takers[])(const char *, const char *, json_t *, struct error *) = { take_cpu, take_busy_poll };
-	const char *equals = strchr(pair, '=');
-	char key[32], near[64];
+	json_t *place = json_object();
+	char whom[80], key[PAIR_KEY_MAX];
+	int result = take_place(words[0], place, error);
 
 	_Static_assert(ARRAY_SIZE(keys) == ARRAY_SIZE(takers), "one taker a key");
-	if (!equals)
-		return error_set(error, -EINVAL, "queue %s, '%.64s': not key=value; write cpu=N, cpu=auto or busy-poll-us=N", word, pair);
-	copy_string(key, min_u32((uint32_t)(equals - pair) + 1, sizeof(key)), pair);
-	if (json_object_get(params, key) && strcmp(key, "port") != 0 && strcmp(key, "pair") != 0)
-		return error_set(error, -EINVAL, "queue %s, key '%s': given twice; give it once", word, key);
-	for (unsigned i = 0; i < ARRAY_SIZE(keys); i++)
-		if (strcmp(key, keys[i]) == 0)
-			return takers[i](word, equals + 1, params, error);
-	return error_set(error, -EINVAL, "queue %s, key '%s': unknown%s", word, key, suggest_text(key, keys, ARRAY_SIZE(keys), near, sizeof(near)));
+	snprintf(whom, sizeof(whom), "queue %.64s", words[0]);
+	for (unsigned i = 1; result == 0 && i < count; i++) {
+		const char *value = pair_split(words[i], whom, "cpu=N, cpu=auto or busy-poll-us=N", params, key, error);
+
+		result = value ? pair_find_key(key, keys, ARRAY_SIZE(keys), whom, error) : -EINVAL;
+		if (result >= 0)
+			result = takers[result](whom, value, params, error);
+	}
+	json_object_update(params, place);
+	json_decref(place);
+	return result;
 }
 
 static int run_list(const struct command *command, int argc, char **argv)
 {
-	return client_simple(command, argc, argv, CONTROL_QUEUE_LIST, print_list);
+	return client_run(command, argc, argv, CONTROL_QUEUE_LIST, NULL, print_list);
 }
 
 static int run_set(const struct command *command, int argc, char **argv)
 {
-	struct client_options o = { 0 };
-	struct error error = { 0 };
-	const char *words[WORDS_MAX];
-	unsigned count;
-	json_t *params;
-	int result = options_parse(command, &o, argc, argv, words, &count, &error);
-
-	if (result == OPTIONS_HELP_SHOWN)
-		return EXIT_DONE;
-	if (result < 0)
-		return report(EXIT_WRONG_USE, &error);
-	params = json_object();
-	result = take_place(words[0], params, &error);
-	for (unsigned i = 1; result == 0 && i < count; i++)
-		result = take_pair(words[0], words[i], params, &error);
-	if (result < 0) {
-		json_decref(params);
-		return report(EXIT_WRONG_USE, &error);
-	}
-	return client_run(&o, CONTROL_QUEUE_SET, params, print_pair);
+	return client_run(command, argc, argv, CONTROL_QUEUE_SET, make_params, print_pair);
 }
 
 const struct command queue_list_command = {
@@ -138,6 +120,6 @@ const struct command queue_set_command = {
 	.details = "cpu=N holds the pair there, whatever placement would prefer; cpu=auto gives it back to placement.",
 	.options = client_options,
 	.arguments_min = 2,
-	.arguments_max = WORDS_MAX,
+	.arguments_max = COMMAND_WORDS_MAX,
 	.run = run_set,
 };

@@ -14,7 +14,7 @@ static void print(FILE *out, json_t *status)
 
 static int run(const struct command *command, int argc, char **argv)
 {
-	return client_simple(command, argc, argv, CONTROL_STATUS, print);
+	return client_run(command, argc, argv, CONTROL_STATUS, NULL, print);
 }
 
 const struct command status_command = {

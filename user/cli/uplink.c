@@ -66,7 +66,7 @@ static void print(FILE *out, json_t *uplinks)
 
 static int run(const struct command *command, int argc, char **argv)
 {
-	return client_simple(command, argc, argv, CONTROL_UPLINK_LIST, print);
+	return client_run(command, argc, argv, CONTROL_UPLINK_LIST, NULL, print);
 }
 
 const struct command uplink_list_command = {

@@ -414,6 +414,24 @@ int config_check_port(const struct config_port *port, struct error *error)
 
 /* --- option forms ------------------------------------------------------------------------------------------------- */
 
+static int given_twice(const char *what, const char *key, struct error *error)
+{
+	return error_set(error, -EINVAL, "%s, key '%.64s': given twice; give it once", what, key);
+}
+
+/* Does a comma-separated list of pairs have @key? */
+static bool has_key(const char *pairs, const char *key)
+{
+	const size_t length = strlen(key);
+
+	for (; pairs; pairs = strchr(pairs, ',')) {
+		pairs += *pairs == ',';
+		if (strncmp(pairs, key, length) == 0 && pairs[length] == '=')
+			return true;
+	}
+	return false;
+}
+
 /* Takes "key=value" off a comma-separated tail. @*tail moves behind it; NULL at the end. Return: 0 or -EINVAL. */
 static int next_pair(char **tail, char **key, char **value, const char *what, struct error *error)
 {
@@ -428,6 +446,8 @@ static int next_pair(char **tail, char **key, char **value, const char *what, st
 	*equals = '\0';
 	*key = pair;
 	*value = equals + 1;
+	if (has_key(*tail, pair))
+		return given_twice(what, pair, error);
 	return 0;
 }
 
@@ -436,7 +456,6 @@ static int next_pair(char **tail, char **key, char **value, const char *what, st
 int config_parse_port(const char *text, struct config_port *port, struct error *error)
 {
 	char copy[OPTION_TEXT_MAX], what[CONFIG_PORT_NAME_MAX + 16], *tail, *equals, *key, *value;
-	bool seen[CONFIG_PORT_KEY_COUNT] = { [CONFIG_PORT_KEY_NAME] = true, [CONFIG_PORT_KEY_SOCKET] = true };
 	int result;
 
 	config_port_init(port);
@@ -455,17 +474,10 @@ int config_parse_port(const char *text, struct config_port *port, struct error *
 	snprintf(what, sizeof(what), "port %s", port->name);
 	while (result == 0 && tail) {
 		result = next_pair(&tail, &key, &value, what, error);
+		if (result == 0 && (strcmp(key, "name") == 0 || strcmp(key, "socket") == 0))
+			result = given_twice(what, key, error);
 		if (result == 0)
 			result = config_port_set(port, key, value, error);
-		if (result < 0)
-			return result;
-		for (unsigned i = 0; i < CONFIG_PORT_KEY_COUNT; i++) {
-			if (strcmp(key, config_port_key_names[i]) != 0)
-				continue;
-			if (seen[i])
-				return error_set(error, -EINVAL, "%s, key '%s': given twice; give it once", what, key);
-			seen[i] = true;
-		}
 	}
 	return result;
 }
@@ -473,7 +485,6 @@ int config_parse_port(const char *text, struct config_port *port, struct error *
 int config_parse_uplink(const char *text, struct config_uplink *uplink, struct error *error)
 {
 	char copy[OPTION_TEXT_MAX], what[IF_NAMESIZE + 16], *tail, *key, *value;
-	bool mode = false, queues = false, *seen;
 	int result;
 
 	memset(uplink, 0, sizeof(*uplink));
@@ -486,14 +497,10 @@ int config_parse_uplink(const char *text, struct config_uplink *uplink, struct e
 	snprintf(what, sizeof(what), "uplink %s", uplink->ifname);
 	while (result == 0 && tail) {
 		result = next_pair(&tail, &key, &value, what, error);
+		if (result == 0 && strcmp(key, "ifname") == 0)
+			result = given_twice(what, key, error);
 		if (result == 0)
 			result = config_uplink_set(uplink, key, value, error);
-		if (result < 0)
-			return result;
-		seen = strcmp(key, "mode") == 0 ? &mode : &queues;
-		if (*seen || strcmp(key, "ifname") == 0)
-			return error_set(error, -EINVAL, "%s, key '%s': given twice; give it once", what, key);
-		*seen = true;
 	}
 	return result;
 }
