@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "datapath/checksum.c"
+#include "kernel_variants.h"
 #include "offload_packet.h"
 
 struct variant {
@@ -19,25 +20,20 @@ struct variant {
 };
 
 static struct variant variants[] = {
-	{"chosen", checksum_sum, checksum_copy, true},
-	{"chosen, long", checksum_sum_long, checksum_copy, true},
-	{"plain", checksum_sum_short, copy_short, true},
+	{.name = "chosen", .sum = checksum_sum, .copy = checksum_copy},
+	{.name = "chosen, long", .sum = checksum_sum_long, .copy = checksum_copy},
+	{.name = "plain", .sum = checksum_sum_short, .copy = copy_short},
 #ifdef __x86_64__
-	{"sse2", sum_sse2, copy_sse2, true},
-	{"avx2", sum_avx2, copy_avx2, false},
-	{"vnni", sum_vnni, copy_vnni, false},
+	{.name = "sse2", .sum = sum_sse2, .copy = copy_sse2},
+	{.name = "avx2", .sum = sum_avx2, .copy = copy_avx2},
+	{.name = "vnni", .sum = sum_vnni, .copy = copy_vnni},
 #endif
 };
 
 static int find_variants(void **state)
 {
-#ifdef __x86_64__
-	variants[ARRAY_SIZE(variants) - 2].present = has_avx2();
-	variants[ARRAY_SIZE(variants) - 1].present = can_run_vnni();
 	for (unsigned i = 0; i < ARRAY_SIZE(variants); i++)
-		if (!variants[i].present)
-			print_message("variant %s is not tested: this CPU has no such instructions\n", variants[i].name);
-#endif
+		variants[i].present = variant_runs(variants[i].name);
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "datapath/frame_scatter.c"
+#include "kernel_variants.h"
 #include "offload_packet.h"
 
 #define ROUNDS 1000
@@ -26,23 +27,18 @@ struct variant {
 };
 
 static struct variant variants[] = {
-	{"chosen", frame_scatter_verified, true},
+	{.name = "chosen", .scatter = frame_scatter_verified},
 #ifdef __x86_64__
-	{"sse2", scatter_sse2, true},
-	{"avx2", scatter_avx2, false},
-	{"vnni", scatter_vnni, false},
+	{.name = "sse2", .scatter = scatter_sse2},
+	{.name = "avx2", .scatter = scatter_avx2},
+	{.name = "vnni", .scatter = scatter_vnni},
 #endif
 };
 
 static int find_variants(void **state)
 {
-#ifdef __x86_64__
-	variants[ARRAY_SIZE(variants) - 2].present = has_avx2();
-	variants[ARRAY_SIZE(variants) - 1].present = can_run_vnni();
 	for (unsigned i = 0; i < ARRAY_SIZE(variants); i++)
-		if (!variants[i].present)
-			print_message("variant %s is not tested: this CPU has no such instructions\n", variants[i].name);
-#endif
+		variants[i].present = variant_runs(variants[i].name);
 	return 0;
 }
 

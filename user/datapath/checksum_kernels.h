@@ -95,6 +95,19 @@ inline_always uint64_t rest(uint8_t *to, const uint8_t *from, size_t length, boo
 		prefix##_ADD(sum, v_);                                                                                 \
 	} while (0)
 
+/* Whole vectors of @width bytes from @at to @end: into two sums in turn, so that no addition waits for the one before. */
+#define STEPS(prefix, vector, width)                                                                                   \
+	do {                                                                                                           \
+		for (; end - at >= 4 * (width); at += 4 * (width)) {                                                   \
+			STEP(sum0, prefix, vector, "x", at);                                                           \
+			STEP(sum1, prefix, vector, "x", at + (width));                                                 \
+			STEP(sum0, prefix, vector, "x", at + 2 * (width));                                             \
+			STEP(sum1, prefix, vector, "x", at + 3 * (width));                                             \
+		}                                                                                                      \
+		for (; at < end; at += (width))                                                                        \
+			STEP(sum0, prefix, vector, "x", at);                                                           \
+	} while (0)
+
 #define SSE2_LOAD(from) _mm_loadu_si128((const __m128i *)(const void *)(from))
 #define SSE2_STORE(to, v) _mm_storeu_si128((__m128i *)(void *)(to), v)
 #define SSE2_ADD(sum, v) (sum) = _mm_add_epi32(sum, _mm_madd_epi16(_mm_xor_si128(v, flip), ones))
@@ -108,14 +121,7 @@ inline_always uint64_t run_sse2(uint8_t *to, const uint8_t *from, size_t length,
 	size_t at = 0;
 
 	__asm__("" : "+x"(ones)); /* a compiler that knows them makes three instructions of the one */
-	for (; end - at >= 64; at += 64) {
-		STEP(sum0, SSE2, __m128i, "x", at);
-		STEP(sum1, SSE2, __m128i, "x", at + 16);
-		STEP(sum0, SSE2, __m128i, "x", at + 32);
-		STEP(sum1, SSE2, __m128i, "x", at + 48);
-	}
-	for (; at < end; at += 16)
-		STEP(sum0, SSE2, __m128i, "x", at);
+	STEPS(SSE2, __m128i, 16);
 	/* Signed lanes to 64 bits. */
 	sum0 = _mm_add_epi32(sum0, sum1);
 	sign = _mm_srai_epi32(sum0, 31);
@@ -144,14 +150,7 @@ TARGET_AVX2 inline_always uint64_t run_avx2(uint8_t *to, const uint8_t *from, si
 	if (!end)
 		return odd + rest(to, from, length, copy);
 	__asm__("" : "+x"(ones));
-	for (; end - at >= 128; at += 128) {
-		STEP(sum0, AVX2, __m256i, "x", at);
-		STEP(sum1, AVX2, __m256i, "x", at + 32);
-		STEP(sum0, AVX2, __m256i, "x", at + 64);
-		STEP(sum1, AVX2, __m256i, "x", at + 96);
-	}
-	for (; at < end; at += 32)
-		STEP(sum0, AVX2, __m256i, "x", at);
+	STEPS(AVX2, __m256i, 32);
 	if (end < length) {
 		__m256i v = AVX2_LOAD(from + length - 32);
 
