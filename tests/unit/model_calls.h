@@ -22,17 +22,17 @@ enum { OLD_FD, NEW_FD };
 /* --- worker: worker.c, a round that delivers ------------------------------------------------------------------------- */
 
 #define DEVICE_STEPS(X)                                                                                \
-	X(D_NEXT, "worker.c serve(): a round with frames, or ends; quiescent")                         \
-	X(D_LOCK, "worker.c output_to_guest(): burst_lock()")                                          \
+	X(D_NEXT, "worker.c worker_serve(): a round with frames, or ends; quiescent")                  \
+	X(D_LOCK, "worker_output.c output_to_guest(): burst_lock()")                                   \
 	X(D_INDEX, "ring_split.c ring_publish() of ring_put_done(), ring_take_done(): used->idx (release)") \
-	X(D_UNLOCK, "worker.c output_to_guest(): burst_unlock()")                                      \
-	X(D_MORE, "worker.c serve_round(): another burst, or flush_dirty()")                           \
-	X(D_LOCK_CALL, "worker.c flush_dirty(): burst_lock(); ring_call(): anything new?")             \
+	X(D_UNLOCK, "worker_output.c output_to_guest(): burst_unlock()")                               \
+	X(D_MORE, "worker.c serve_round(): another burst, or worker_flush_calls()")                    \
+	X(D_LOCK_CALL, "worker_calls.c worker_flush_calls(): burst_lock(); ring_call(): anything new?") \
 	X(D_FENCE, "ring_split.c ring_call(): full_barrier()")                                         \
 	X(D_WISH, "ring_split.c call_wanted()")                                                        \
 	X(D_FD, "ring_split.c ring_call(): call_fd (acquire)")                                         \
-	X(D_CALL, "ring_split.c call_write(): write()")                                                \
-	X(D_UNLOCK_CALL, "worker.c flush_dirty(): burst_unlock()")                                     \
+	X(D_CALL, "ring_split.c ring_call_write(): write()")                                           \
+	X(D_UNLOCK_CALL, "worker_calls.c worker_flush_calls(): burst_unlock()")                        \
 	X(D_END, "worker: end")
 enum { DEVICE_STEPS(STEP_ENUM) };
 static const char *const device_labels[] = { DEVICE_STEPS(STEP_TEXT) };

@@ -120,11 +120,11 @@ static bool lane(const struct world *w, struct state *s, unsigned me, unsigned c
 	X(C_WAKE, "publisher.c publish_plan(): worker_wake(): wake_fd written")                        \
 	X(C_GRACE, "publisher.c publish_plan(): grace_wait(): begins")                                 \
 	X(C_GRACE_END, "publisher.c publish_plan(): grace_wait(): all were quiescent or offline; plan_free(old)") \
-	X(C_DRAIN, "worker.c worker_drain_request(): drain_wanted + 1")                                \
-	X(C_DRAIN_WAKE, "worker.c worker_drain_request(): worker_wake()")                              \
-	X(C_DRAIN_END, "publisher.c wait_for_drain(): worker_drained()")                               \
-	X(C_UNWATCH, "publisher.c carry_out(): watch_kick(): worker_unwatch_kick() at the old owner")  \
-	X(C_WATCH, "publisher.c carry_out(): watch_kick(): worker_watch_kick() at the new owner")      \
+	X(C_DRAIN, "worker_life.c worker_drain_request(): drain_wanted + 1")                           \
+	X(C_DRAIN_WAKE, "worker_life.c worker_drain_request(): worker_wake()")                         \
+	X(C_DRAIN_END, "publisher_moves.c wait_for(): worker_drained()")                               \
+	X(C_UNWATCH, "publisher_moves.c carry_out(): watch_kick(): worker_unwatch_kick() at the old owner") \
+	X(C_WATCH, "publisher_moves.c carry_out(): watch_kick(): worker_watch_kick() at the new owner") \
 	X(C_END, "control: end")
 enum { CONTROL_STEPS(STEP_ENUM) };
 static const char *const control_labels[] = { CONTROL_STEPS(STEP_TEXT) };

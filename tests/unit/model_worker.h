@@ -27,24 +27,24 @@ _Static_assert(MEMORY_USED <= MEMORY_MAX, "room for all");
 #define EVENT_LANE 2
 #define EVENT_CONTROL 4
 
-/* --- worker: worker.c, serve() -------------------------------------------------------------------------------------- */
+/* --- worker: worker.c, worker_serve() ----------------------------------------------------------------------------- */
 
 #define WORKER_STEPS(X)                                                                                    \
-	X(W_PLAN, "worker.c serve(): w->plan = published (acquire)")                                       \
+	X(W_PLAN, "worker.c worker_serve(): w->plan = published (acquire)")                                \
 	X(W_DRAIN, "worker.c serve_drain(): drain_wanted; arrivals noted, taken: drain_seen")              \
 	X(W_LANES, "worker.c poll_lanes(): lane_pending(), lane_receive()")                                \
 	X(W_TAKE, "worker.c poll_ring(): ring_disarm() was; ring_take(): avail->idx (acquire), entries")   \
-	X(W_REST, "worker.c rest(): window over?")                                                         \
+	X(W_REST, "worker_rest.c worker_rest(): window over?")                                             \
 	X(W_LOOK_FIRST, "(turned round) look at avail->idx before ring_arm()")                             \
-	X(W_ARM, "worker.c may_sleep(): ring_arm(): notify_wish(true)")                                    \
+	X(W_ARM, "worker_rest.c may_sleep(): ring_arm(): notify_wish(true)")                               \
 	X(W_ARM_FENCE, "ring_split.c ring_arm(): full_barrier()")                                          \
 	X(W_ARM_LOOK, "ring_split.c ring_arm(): avail->idx != last_avail")                                 \
-	X(W_LANE_LOOK, "worker.c may_sleep(): lane_pending()")                                             \
-	X(W_PLAN_LOOK, "worker.c may_sleep(): published == plan, drain_wanted == drain_seen")              \
-	X(W_OFFLINE, "worker.c sleep_until_called(): grace_offline()")                                     \
-	X(W_EPOLL, "worker.c sleep_until_called(): epoll_wait()")                                          \
-	X(W_ONLINE, "worker.c sleep_until_called(): grace_online()")                                       \
-	X(W_QUIESCENT, "worker.c serve(): grace_quiescent()")
+	X(W_LANE_LOOK, "worker_rest.c may_sleep(): lane_pending()")                                        \
+	X(W_PLAN_LOOK, "worker_rest.c may_sleep(): published == plan, drain_wanted == drain_seen")         \
+	X(W_OFFLINE, "worker_rest.c sleep_until_called(): grace_offline()")                                \
+	X(W_EPOLL, "worker_rest.c sleep_until_called(): epoll_wait()")                                     \
+	X(W_ONLINE, "worker_rest.c sleep_until_called(): grace_online()")                                  \
+	X(W_QUIESCENT, "worker.c worker_serve(): grace_quiescent()")
 enum { WORKER_STEPS(STEP_ENUM) };
 static const char *const worker_labels[] = { WORKER_STEPS(STEP_TEXT) };
 

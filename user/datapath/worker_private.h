@@ -2,7 +2,8 @@
 /*
  * A worker's inside, shared by the worker*.c files and nobody else.
  *
- *   worker.c         the round, and a worker's life
+ *   worker.c         the round
+ *   worker_life.c    start and end, and what control tells and asks meanwhile
  *   worker_output.c  where the switch sends groups of frames: rings, devices, questions to control
  *   worker_calls.c   when guests are called
  *   worker_rest.c    polling on, sleeping, and the account of time
@@ -122,6 +123,9 @@ static inline void worker_charge(struct queue_pair *pair, uint64_t cycles)
 {
 	atomic_fetch_add_explicit(&pair->busy_cycles, cycles, memory_order_relaxed);
 }
+
+/* worker.c */
+void worker_serve(struct worker *w); /* until ->stopping; by its own thread */
 
 /* worker_output.c */
 extern const struct switch_output worker_output; /* context: struct worker */
