@@ -7,7 +7,7 @@ $(OUT)/tests/$(1): $(OUT)/obj/tests/bpf/$(1).o $(patsubst %,$(OUT)/obj/user/%.o,
 	@mkdir -p $$(@D)
 	$$(CC) $$(CFLAGS_ALL) $$(LDFLAGS) -o $$@ $$^ -lcmocka $$(LDLIBS_ALL)
 endef
-BPF_LOADER_ROOMS := control/bpf_loader control/bpf_pins control/bpf_xdp control/bpf_tc control/bpf_maps common/error common/log common/util
+BPF_LOADER_ROOMS := control/bpf_loader control/bpf_host_link control/bpf_pins control/bpf_xdp control/bpf_tc control/bpf_maps common/error common/log common/util
 
 $(eval $(call bpf_test,test_steer))
 $(eval $(call bpf_test,test_steer_flows))

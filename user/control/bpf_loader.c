@@ -252,6 +252,26 @@ static int load_tc(struct bpf_set *set, struct error *error)
 	return r;
 }
 
+int set_load_steer(const struct bpf_set *set, struct set_host_link *link, struct error *error)
+{
+	struct xdp_steer *skeleton = xdp_steer__open();
+	int r = skeleton ? reuse_maps(set, skeleton->obj, SET_MAP_SHARED_COUNT) : -errno;
+
+	if (!r)
+		r = xdp_steer__load(skeleton);
+	if (r) {
+		r = load_error(set, "xdp_steer", r, error);
+	} else {
+		link->lanes_fd = dup(bpf_map__fd(skeleton->maps.lanes));
+		link->settings_fd = dup(bpf_map__fd(skeleton->maps.settings));
+		link->program_fd = dup(bpf_program__fd(skeleton->progs.xdp_steer));
+		if (link->lanes_fd < 0 || link->settings_fd < 0 || link->program_fd < 0)
+			r = error_set(error, -errno, "uplink %s: %s; raise `ulimit -n`", set->uplink, strerror(errno));
+	}
+	xdp_steer__destroy(skeleton);
+	return r;
+}
+
 /* --- open and close ------------------------------------------------------------------------------------------------ */
 
 /* Maps are pinned with the settings first: a set without all of them is a load that was cut off, and nothing is attached. */
@@ -382,26 +402,6 @@ struct bpf_set *bpf_set_open(const char *uplink, unsigned uplink_ifindex, struct
 	return set;
 }
 
-static void free_host_link(struct bpf_set *set, unsigned node)
-{
-	struct set_host_link *link = set->host_links[node];
-
-	if (!link)
-		return;
-	if (link->settings)
-		link->settings->flags &= ~(uint32_t)VL_SETTINGS_READY;
-	set->settings->host_link_ifindex[node] = 0;
-	set->settings->host_link_queues[node] = 0;
-	tc_hook_detach(&link->ingress);
-	xdp_hook_detach(&link->xdp);
-	set_unpin_host_link(set, node);
-	if (link->settings)
-		munmap(link->settings, sizeof(*link->settings));
-	close_all((int[]){ link->lanes_fd, link->settings_fd, link->program_fd }, 3);
-	free(link);
-	set->host_links[node] = NULL;
-}
-
 static void detach_uplink(struct bpf_set *set)
 {
 	if (set->ours || !set->ingress.found)
@@ -424,7 +424,7 @@ void bpf_set_close(struct bpf_set *set)
 	if (set->settings && (set->ours || set->adopted))
 		set->settings->flags &= ~(uint32_t)VL_SETTINGS_READY;
 	for (unsigned node = 0; node < VL_NODES_MAX; node++)
-		free_host_link(set, node);
+		bpf_set_detach_host_link(set, node);
 	detach_uplink(set);
 	if (set->ours) {
 		set_unpin_all(set);
@@ -483,83 +483,4 @@ const char *bpf_set_missing(struct bpf_set *set)
 	if (!xdp_hook_is_there(set))
 		return "XDP";
 	return tc_hook_is_there(&set->egress) && tc_hook_is_there(&set->ingress) ? NULL : "tc";
-}
-
-/* xdp_steer with lanes and settings of its own; all other maps are the uplink's. */
-static int load_host_link(struct bpf_set *set, unsigned node, struct set_host_link *link, struct error *error)
-{
-	struct xdp_steer *skeleton = xdp_steer__open();
-	int r = skeleton ? reuse_maps(set, skeleton->obj, SET_MAP_SHARED_COUNT) : -errno;
-	char path[SET_PATH_MAX];
-
-	if (!r)
-		r = xdp_steer__load(skeleton);
-	if (r) {
-		r = load_error(set, "xdp_steer", r, error);
-		goto out;
-	}
-	link->lanes_fd = dup(bpf_map__fd(skeleton->maps.lanes));
-	link->settings_fd = dup(bpf_map__fd(skeleton->maps.settings));
-	link->program_fd = dup(bpf_program__fd(skeleton->progs.xdp_steer));
-	link->settings = set_map_memory(link->settings_fd, sizeof(*link->settings));
-	if (!link->settings || link->lanes_fd < 0 || link->program_fd < 0) {
-		r = error_set(error, -errno, "host link of node %u: %s; raise `ulimit -n`", node, strerror(errno));
-		goto out;
-	}
-	*link->settings = (struct vl_settings){
-		.abi = VL_ABI_VERSION,
-		.flags = VL_SETTINGS_HOST_LINK | VL_SETTINGS_ENGINE_LOADED,
-		.uplink_ifindex = set->ifindex,
-		.host_link_node = node,
-	};
-	r = set_pin(set, link->lanes_fd, set_map_path(set, SET_MAP_LANES, (int)node, path), error);
-	if (!r)
-		r = set_pin(set, link->settings_fd, set_map_path(set, SET_MAP_SETTINGS, (int)node, path), error);
-	if (!r)
-		r = set_pin(set, link->program_fd, set_program_path(set, SET_XDP_STEER, (int)node, path), error);
-out:
-	xdp_steer__destroy(skeleton);
-	return r;
-}
-
-int bpf_set_attach_host_link(struct bpf_set *set, unsigned node, unsigned host_ifindex, unsigned engine_ifindex,
-			     unsigned queues, struct error *error)
-{
-	char host[IF_NAMESIZE] = "?", engine[IF_NAMESIZE] = "?";
-	struct set_host_link *link;
-	int r;
-
-	if (node >= VL_NODES_MAX)
-		return error_set(error, -EINVAL, "host link of node %u: beyond node %d; use a lower one", node,
-				 VL_NODES_MAX - 1);
-	bpf_set_detach_host_link(set, node);
-	link = calloc(1, sizeof(*link));
-	if (!link)
-		return error_set(error, -ENOMEM, "host link of node %u: out of memory; free some", node);
-	link->lanes_fd = link->settings_fd = link->program_fd = -1;
-	set->host_links[node] = link;
-	if_indextoname(host_ifindex, host);
-	if_indextoname(engine_ifindex, engine);
-
-	r = load_host_link(set, node, link, error);
-	if (!r)
-		r = xdp_hook_attach_own(&link->xdp, engine, engine_ifindex, link->program_fd, error);
-	if (!r)
-		r = tc_clsact_make(host, host_ifindex, error); /* goes with the device */
-	if (r >= 0)
-		r = tc_hook_attach(&link->ingress, host, host_ifindex, BPF_TC_INGRESS,
-				   set->programs[SET_TC_HOST_LINK_INGRESS], error);
-	if (r) {
-		free_host_link(set, node);
-		return r;
-	}
-	set->settings->host_link_queues[node] = queues;
-	set->settings->host_link_ifindex[node] = host_ifindex;
-	return 0;
-}
-
-void bpf_set_detach_host_link(struct bpf_set *set, unsigned node)
-{
-	if (node < VL_NODES_MAX)
-		free_host_link(set, node);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the files bpf_*.c share: the inside of a bpf_set, its pins (bpf_pins.c), and its XDP (bpf_xdp.c) and tc (bpf_tc.c)
- * attachments. bpf_loader.c puts them together; nobody else includes this. Control thread only.
+ * attachments; a host link's part of it (bpf_host_link.c). bpf_loader.c puts them together; nobody else includes this. Control thread only.
  */
 #ifndef VHOSTLANE_CONTROL_BPF_SET_H
 #define VHOSTLANE_CONTROL_BPF_SET_H
@@ -75,6 +75,11 @@ struct bpf_set {
 	struct tc_hook egress, ingress;
 	struct set_host_link *host_links[VL_NODES_MAX];
 };
+
+/* --- bpf_loader.c ------------------------------------------------------------------------------------------------- */
+
+/* Loads another xdp_steer for @link, with `lanes` and `settings` of its own; its descriptors are the caller's, also after an error. */
+int set_load_steer(const struct bpf_set *set, struct set_host_link *link, struct error *error);
 
 /* --- bpf_pins.c --------------------------------------------------------------------------------------------------- */
 
