@@ -99,6 +99,53 @@ static void second_daemon_is_refused(void **state)
 	expect_no_trace(f);
 }
 
+struct seen {
+	unsigned times[VL_PORTS_MAX][8], count;
+};
+
+static void see(void *context, const struct vl_queue_key *key, const struct vl_queue_value *value)
+{
+	struct seen *seen = context;
+
+	assert_in_range(key->port, 0, VL_PORTS_MAX - 1);
+	assert_in_range(key->queue_pair, 0, 7);
+	assert_int_equal(value->cpu, key->port + 1000 * key->queue_pair);
+	seen->times[key->port][key->queue_pair]++;
+	seen->count++;
+}
+
+/* More entries than one call to the kernel gives: each comes once, and what was taken out does not. */
+static void all_of_affinity(void **state)
+{
+	struct fixture *f = *state;
+	struct bpf_set *set = open_set(f);
+	struct seen *seen = calloc(1, sizeof(*seen));
+
+	assert_int_equal(bpf_set_affinity_each(set, see, seen), 0);
+	assert_int_equal(seen->count, 0);
+	for (unsigned i = 0; i < VL_PORTS_MAX * 8; i++) {
+		const struct vl_queue_key key = { .port = i / 8, .queue_pair = i % 8 };
+		const struct vl_queue_value value = { .cpu = i / 8 + 1000 * (i % 8) };
+
+		assert_int_equal(bpf_set_affinity_put(set, &key, &value), 0);
+	}
+	assert_int_equal(bpf_set_affinity_each(set, see, seen), 0);
+	assert_int_equal(seen->count, VL_PORTS_MAX * 8);
+	for (unsigned i = 0; i < VL_PORTS_MAX * 8; i++) {
+		const struct vl_queue_key key = { .port = i / 8, .queue_pair = i % 8 };
+
+		assert_int_equal(seen->times[key.port][key.queue_pair], 1);
+		if (i % 3)
+			assert_int_equal(bpf_set_affinity_delete(set, &key), 0);
+	}
+	memset(seen, 0, sizeof(*seen));
+	assert_int_equal(bpf_set_affinity_each(set, see, seen), 0);
+	for (unsigned i = 0; i < VL_PORTS_MAX * 8; i++)
+		assert_int_equal(seen->times[i / 8][i % 8], i % 3 == 0);
+	free(seen);
+	bpf_set_close(set);
+}
+
 /* Host links: maps of their own, ports shared. A tag that the stack holds beside the frame must reach XDP on the other end. */
 static void host_link(void **state)
 {
@@ -191,6 +238,7 @@ int main(void)
 		TEST(opens_attaches_leaves_no_trace),
 		TEST(closes_without_attaching),
 		TEST(maps_read_back),
+		TEST(all_of_affinity),
 		TEST(second_daemon_is_refused),
 		TEST(host_link),
 		TEST(errors_name_the_device),

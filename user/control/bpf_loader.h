@@ -70,6 +70,13 @@ bool bpf_set_take_claim(struct bpf_set *set, struct vl_port_key *key);
 int bpf_set_affinity_put(struct bpf_set *set, const struct vl_queue_key *key, const struct vl_queue_value *value);
 int bpf_set_affinity_get(struct bpf_set *set, const struct vl_queue_key *key, struct vl_queue_value *value);
 int bpf_set_affinity_delete(struct bpf_set *set, const struct vl_queue_key *key);
+/**
+ * bpf_set_affinity_each() - all entries, many by one system call
+ * @entry: called for each; changes nothing in the map
+ * Return: 0, or a negative errno value if the kernel did not give all
+ */
+int bpf_set_affinity_each(struct bpf_set *set, void (*entry)(void *context, const struct vl_queue_key *key, const struct vl_queue_value *value),
+			  void *context);
 /* The key after @key, the first for NULL. -ENOENT: no more. */
 int bpf_set_affinity_next(struct bpf_set *set, const struct vl_queue_key *key, struct vl_queue_key *next);
 

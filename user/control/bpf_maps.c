@@ -9,6 +9,8 @@
 
 #include "control/bpf_set.h"
 
+#define ENTRIES_AT_ONCE 256
+
 const char *const vl_reason_names[VL_REASON_COUNT] = {
 #define VL_REASON_NAME(name, text) [VL_##name] = text,
 	VL_REASONS(VL_REASON_NAME)
@@ -104,6 +106,28 @@ int bpf_set_affinity_delete(struct bpf_set *set, const struct vl_queue_key *key)
 int bpf_set_affinity_next(struct bpf_set *set, const struct vl_queue_key *key, struct vl_queue_key *next)
 {
 	return bpf_map_get_next_key(set->maps[SET_MAP_QUEUE_AFFINITY], key, next);
+}
+
+int bpf_set_affinity_each(struct bpf_set *set, void (*entry)(void *context, const struct vl_queue_key *key, const struct vl_queue_value *value),
+			  void *context)
+{
+	struct vl_queue_key keys[ENTRIES_AT_ONCE];
+	struct vl_queue_value values[ENTRIES_AT_ONCE];
+	uint32_t at, next, count;
+	uint32_t *from = NULL; /* from the start */
+	int r;
+
+	do {
+		count = ENTRIES_AT_ONCE;
+		r = bpf_map_lookup_batch(set->maps[SET_MAP_QUEUE_AFFINITY], from, &next, keys, values, &count, NULL);
+		if (r && r != -ENOENT) /* which says that these are the last */
+			return r;
+		for (uint32_t i = 0; i < count; i++)
+			entry(context, &keys[i], &values[i]);
+		at = next;
+		from = &at;
+	} while (!r);
+	return 0;
 }
 
 int bpf_set_counters(struct bpf_set *set, uint64_t *values)

@@ -6,6 +6,7 @@
  *   publisher_maps.c      ports, queue_affinity, port_vlans
  *   publisher_steering.c  flow_steering: aged, and repaired where pairs come and go
  *   publisher_moves.c     places for pairs: new ones, better ones, and what the operator orders
+ *   publisher_edits.c     what the operator wrote into queue_affinity
  */
 #ifndef VHOSTLANE_CONTROL_PUBLISHER_PRIVATE_H
 #define VHOSTLANE_CONTROL_PUBLISHER_PRIVATE_H
