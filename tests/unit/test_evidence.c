@@ -21,6 +21,7 @@
 
 #include "common/util.h"
 #include "control/evidence.h"
+#include "invented_tree.h"
 
 #define PATIENCE_NS 30000000000ull /* only stops hangs */
 
@@ -242,22 +243,6 @@ static void qemu_as_a_peer(void **state)
 
 /* ------------------------------------------------------------------ an invented procfs */
 
-static char root[PATH_MAX / 2];
-
-static int make_root(void **state)
-{
-	snprintf(root, sizeof(root), "%s/vhostlane-evidence-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_root(void **state)
-{
-	char command[PATH_MAX];
-
-	snprintf(command, sizeof(command), "rm -r '%s'", root);
-	return system(command);
-}
-
 static void put_text(const char *directory, const char *name, const char *text)
 {
 	char path[PATH_MAX];
@@ -452,8 +437,6 @@ static void kicks_from_two_nodes(void **state)
 	evidence_kick_add(&kick, &topology, 7); /* node 1 as well */
 	assert_int_equal(kick.cpu, 7);
 }
-
-#define ON_A_TREE(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
 
 int main(void)
 {

@@ -1,63 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Interrupts of receive queues, on invented trees with the names that drivers give, and on this machine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <dirent.h>
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/cpulist.h"
 #include "common/util.h"
 #include "control/irq.h"
+#include "invented_tree.h"
 #include "vhostlane/bpf_abi.h"
 
 /* ------------------------------------------------------------------ inventing a machine */
-
-static char root[PATH_MAX / 4];
-
-static int make_root(void **state)
-{
-	snprintf(root, sizeof(root), "%s/vhostlane-irq-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_root(void **state)
-{
-	char command[PATH_MAX];
-
-	snprintf(command, sizeof(command), "rm -r '%s'", root);
-	return system(command);
-}
-
-static const char *in_root(const char *name)
-{
-	static char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/%s", root, name);
-	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(path, 0700);
-		*slash = '/';
-	}
-	return path;
-}
-
-static void put_file(const char *name, const char *text)
-{
-	FILE *file = fopen(in_root(name), "w");
-
-	assert_non_null(file);
-	fprintf(file, "%s\n", text);
-	fclose(file);
-}
 
 /* A network device at a place in sys/devices, whose interrupts are shown @above it ("" = at itself). */
 static void put_netdev(const char *ifname, const char *place)
@@ -68,7 +19,7 @@ static void put_netdev(const char *ifname, const char *place)
 	put_file(name, "");
 	snprintf(name, sizeof(name), "sys/class/net/%s/device", ifname);
 	snprintf(target, sizeof(target), "../../../devices/%s", place);
-	assert_return_code(symlink(target, in_root(name)), errno);
+	put_link(name, target);
 }
 
 static void put_msi(const char *place, unsigned first, unsigned last)
@@ -339,8 +290,6 @@ static void this_machine(void **state)
 	irq_cpus_of_queues("lo", &lo, 1);
 	assert_int_equal(lo, -1);
 }
-
-#define ON_A_TREE(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
 
 int main(void)
 {

@@ -3,9 +3,7 @@
  * Every fault of the split ring, in both directions: what was lawful is served and published, then the ring stands
  * still.
  */
-#include "ring_driver.h"
-
-static struct frame_burst *burst;
+#include "ring_burst.h"
 
 /* The ring faulted for this reason: it does nothing more, whatever is asked, until it starts again. */
 static void expect_fault(struct driver *d, enum ring_fault fault)
@@ -291,20 +289,6 @@ static void test_memory_shrinks(void **state)
 	ring_put(&d->ring, &frame, &marked);
 	ring_stop(&d->ring);
 	driver_destroy(d);
-}
-
-static int setup(void **state)
-{
-	burst = zalloc_aligned(sizeof(*burst));
-	*state = driver_create();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	driver_destroy(*state);
-	free(burst);
-	return 0;
 }
 
 int main(void)

@@ -6,7 +6,7 @@
  * looks).
  */
 #include "datapath/checksum.h"
-#include "ring_driver.h"
+#include "ring_burst.h"
 
 #include <pthread.h>
 
@@ -52,7 +52,6 @@ struct cutter {
 };
 
 static struct cutter cutter;
-static struct frame_burst *burst;
 
 /* Memory is filled with one byte, and given out with gaps between. The last 4 KiB of the far region are for tables. */
 static void cutter_reset(struct driver *d)
@@ -570,20 +569,6 @@ static void test_changing(void **state)
 	assert_true(taken >= 1000);
 	assert_true(faulted >= 1000);
 #endif
-}
-
-static int setup(void **state)
-{
-	burst = zalloc_aligned(sizeof(*burst));
-	*state = driver_create();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	driver_destroy(*state);
-	free(burst);
-	return 0;
 }
 
 int main(void)

@@ -3,9 +3,7 @@
  * The split ring, case by case: setup, and frames in every shape. Faults: test_ring_faults.c; notification:
  * test_ring_notify.c.
  */
-#include "ring_driver.h"
-
-static struct frame_burst *burst;
+#include "ring_burst.h"
 
 /* Writes header and frame at address as one stream; @length without the header. */
 static void write_frame(struct driver *d, uint64_t address, uint32_t length, uint8_t seed)
@@ -637,20 +635,6 @@ static void test_guest_to_guest(void **state)
 		expect_delivered(b, BUFFERS_AT, lengths[i], (uint8_t)i, (uint16_t)((12 + lengths[i] + 2047) / 2048));
 	}
 	driver_destroy(b);
-}
-
-static int setup(void **state)
-{
-	burst = zalloc_aligned(sizeof(*burst));
-	*state = driver_create();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	driver_destroy(*state);
-	free(burst);
-	return 0;
 }
 
 int main(void)

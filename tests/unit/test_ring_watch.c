@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Looks at a ring from outside: what waits, and where buffers lie. */
-#include "ring_driver.h"
-
-static struct frame_burst *burst;
+#include "ring_burst.h"
 
 static void expect_unserved(struct driver *d, unsigned count, uint16_t oldest)
 {
@@ -106,15 +104,11 @@ static void test_unlawful_buffers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_unserved, driver_begin, driver_end),
-		cmocka_unit_test_setup_teardown(test_unlawful_indices, driver_begin, driver_end),
-		cmocka_unit_test_setup_teardown(test_buffers, driver_begin, driver_end),
-		cmocka_unit_test_setup_teardown(test_unlawful_buffers, driver_begin, driver_end),
+		cmocka_unit_test_setup_teardown(test_unserved, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unlawful_indices, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_buffers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unlawful_buffers, setup, teardown),
 	};
-	int failed;
 
-	burst = zalloc_aligned(sizeof(*burst));
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
-	free(burst);
-	return failed;
+	return cmocka_run_group_tests(tests, NULL, NULL);
 }

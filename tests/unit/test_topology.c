@@ -1,69 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The parser of sysfs on invented trees and on this machine. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <errno.h>
-#include <limits.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/types.h>
-#include <unistd.h>
 
 #include "common/util.h"
 #include "control/topology.h"
+#include "invented_tree.h"
 
 /* ------------------------------------------------------------------ inventing a sysfs */
 
-static char root[PATH_MAX / 2];
 static struct topology topology;
-
-static int make_root(void **state)
-{
-	snprintf(root, sizeof(root), "%s/vhostlane-topology-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_root(void **state)
-{
-	char command[PATH_MAX];
-
-	snprintf(command, sizeof(command), "rm -r '%s'", root);
-	return system(command);
-}
-
-static const char *in_root(const char *name)
-{
-	static char path[PATH_MAX];
-	char *slash;
-
-	snprintf(path, sizeof(path), "%s/%s", root, name);
-	for (slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(path, 0700);
-		*slash = '/';
-	}
-	return path;
-}
-
-static void put_file(const char *name, const char *text)
-{
-	FILE *file = fopen(in_root(name), "w");
-
-	assert_non_null(file);
-	fprintf(file, "%s\n", text);
-	fclose(file);
-}
-
-static void put_link(const char *name, const char *target)
-{
-	assert_return_code(symlink(target, in_root(name)), errno);
-}
 
 static struct cpulist list(const char *text)
 {
@@ -296,8 +241,6 @@ static void agrees_with_getcpu(void **state)
 	}
 	sched_setaffinity(0, sizeof(before), &before);
 }
-
-#define ON_A_TREE(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
 
 int main(void)
 {
