@@ -10,19 +10,14 @@ static const struct option_row options[] = {
 	{ .kind = OPTION_END },
 };
 
+static int look(struct config_options *o)
+{
+	return check_run(&o->config, stdout, o->json) == 0 ? EXIT_DONE : EXIT_FAILED;
+}
+
 static int run(const struct command *command, int argc, char **argv)
 {
-	struct config_options o;
-	struct error error = { 0 };
-	int code = config_from_options(command, &o, argc, argv, &error);
-
-	if (code == CONFIG_HELP_SHOWN)
-		return EXIT_DONE;
-	if (code != EXIT_DONE)
-		return report(code, &error);
-	code = check_run(&o.config, stdout, o.json) == 0 ? EXIT_DONE : EXIT_FAILED;
-	config_free(&o.config);
-	return code;
+	return config_run(command, argc, argv, look);
 }
 
 const struct command check_command = {

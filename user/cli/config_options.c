@@ -72,13 +72,11 @@ static int parse(const struct command *command, struct config_options *options, 
 	return options_parse(command, options, argc, argv, NULL, &count, error);
 }
 
-int config_from_options(const struct command *command, struct config_options *options, int argc, char **argv, struct error *error)
+/* Return: 0; OPTIONS_HELP_SHOWN; negative errno value with *error. */
+static int fill(const struct command *command, struct config_options *options, int argc, char **argv, struct error *error)
 {
-	int result;
+	int result = parse(command, options, argc, argv, error);
 
-	memset(options, 0, sizeof(*options));
-	config_init(&options->config);
-	result = parse(command, options, argc, argv, error);
 	/* Options come after the file that they amend. Whether the default one counts is known only now: once more from the start. */
 	if (result == 0 && !options->file_given && access(CONFIG_FILE_DEFAULT, F_OK) == 0) {
 		config_free(&options->config);
@@ -87,17 +85,25 @@ int config_from_options(const struct command *command, struct config_options *op
 		if (result == 0)
 			result = parse(command, options, argc, argv, error);
 	}
-	if (result == OPTIONS_HELP_SHOWN) {
-		config_free(&options->config);
-		return CONFIG_HELP_SHOWN;
-	}
 	if (result == 0) {
 		result = config_check(&options->config, error);
-		if (result == 0)
-			return EXIT_DONE;
-		options->file_failed = options->file_loaded;
+		options->file_failed = result < 0 && options->file_loaded;
 	}
-	config_free(&options->config);
-	/* What is wrong in a file, or between it and the options, is no wrong use of the command. */
-	return options->file_failed ? EXIT_FAILED : EXIT_WRONG_USE;
+	return result;
+}
+
+int config_run(const struct command *command, int argc, char **argv, int (*act)(struct config_options *options))
+{
+	struct config_options options = { 0 };
+	struct error error = { 0 };
+	int result, code = EXIT_DONE;
+
+	config_init(&options.config);
+	result = fill(command, &options, argc, argv, &error);
+	if (result == 0)
+		code = act(&options);
+	else if (result != OPTIONS_HELP_SHOWN) /* what is wrong in a file, or between it and the options, is no wrong use of the command */
+		code = report(options.file_failed ? EXIT_FAILED : EXIT_WRONG_USE, &error);
+	config_free(&options.config);
+	return code;
 }

@@ -39,11 +39,10 @@ int option_no_pin(void *target, const char *value, struct error *error);
 int option_control(void *target, const char *value, struct error *error);
 
 /**
- * config_from_options() - the whole configuration, checked among itself
- * Return: EXIT_DONE with @options filled (config_free() it); CONFIG_HELP_SHOWN if only help was wanted; else the exit code,
- * with *error.
+ * config_run() - the whole of a command that needs the configuration
+ * @act: does it, with the configuration checked among itself. Return: enum exit_code; says itself what is wrong
+ * Return: enum exit_code
  */
-#define CONFIG_HELP_SHOWN 100
-int config_from_options(const struct command *command, struct config_options *options, int argc, char **argv, struct error *error);
+int config_run(const struct command *command, int argc, char **argv, int (*act)(struct config_options *options));
 
 #endif

@@ -11,22 +11,18 @@ static const struct option_row options[] = {
 	{ .kind = OPTION_END },
 };
 
+static int serve(struct config_options *o)
+{
+	struct error error = { 0 };
+
+	if (o->verbose)
+		log_set_level(LOG_LEVEL_DEBUG);
+	return daemon_run(&o->config, &error) < 0 ? report(EXIT_FAILED, &error) : EXIT_DONE;
+}
+
 static int run(const struct command *command, int argc, char **argv)
 {
-	struct config_options o;
-	struct error error = { 0 };
-	int code = config_from_options(command, &o, argc, argv, &error);
-
-	if (code == CONFIG_HELP_SHOWN)
-		return EXIT_DONE;
-	if (code != EXIT_DONE)
-		return report(code, &error);
-	if (o.verbose)
-		log_set_level(LOG_LEVEL_DEBUG);
-	if (daemon_run(&o.config, &error) < 0)
-		code = report(EXIT_FAILED, &error);
-	config_free(&o.config);
-	return code;
+	return config_run(command, argc, argv, serve);
 }
 
 const struct command run_command = {
