@@ -24,7 +24,11 @@ done
 # A dynamically linked program and the libraries that ldd names, at the places where the loader looks.
 add_program() {
 	local path library
-	path=$(readlink -f "$(command -v "$1")")
+	if ! path=$(command -v "$1"); then
+		echo "make-initramfs.sh: no program $1: build it, or install its package" >&2
+		return 1
+	fi
+	path=$(readlink -f "$path")
 	rm -f "$root/bin/$(basename "$1")"
 	install -D "$path" "$root/bin/$(basename "$1")"
 	for library in $(ldd "$path" 2>/dev/null | grep -o '/[^ ]*' || true); do
