@@ -35,8 +35,8 @@ class NetworkBoot(Guest):
         for option in ("-kernel", "-initrd", "-append"):
             at = words.index(option)
             del words[at:at + 2]
-        # graphics=off: firmware writes on the first serial port, as Linux does.
-        return words + ["-machine", "pc,graphics=off"]
+        # graphics=off: firmware writes on the first serial port, as Linux does. Where the machine is crowded, DHCP may come too late: once more.
+        return words + ["-machine", "pc,graphics=off", "-boot", "reboot-timeout=1000"]
 
 
 class BootServer:
