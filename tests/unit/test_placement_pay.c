@@ -281,6 +281,62 @@ static void gathers_where_cpus_are_crowded(void **state)
 	assert_int_equal(compute(w), 4);
 }
 
+/* A vCPU that never sleeps sits where the worker does, and another CPU is hardly used. */
+static void leaves_a_cpu_that_others_fill(void **state)
+{
+	struct world *w = MACHINE(1, 3, 1);
+	unsigned i;
+
+	for (i = 0; i < 2; i++)
+		add_settled(w, i, 0, 150)->ring_node = 0;
+	measure(w);
+	w->workers[0].others_permille = 700;
+	w->workers[1].others_permille = 600;
+	w->workers[2].others_permille = 400;
+	w->in.urgent = true;
+	w->in.moves_max = 1;
+	assert_int_equal(compute(w), 2);
+	for (i = 0; i < 2; i++)
+		assert_choice(w, i, 2, PLACEMENT_REASON_LEFT_CROWD);
+	assert_settled(w);
+
+	for (i = 0; i < 2; i++)
+		w->pairs[i].worker_now = 0;
+	measure(w);
+	w->workers[0].others_permille = 590; /* not full: there is room for both */
+	assert_int_equal(compute(w), 0);
+	w->workers[0].others_permille = 700;
+	w->workers[2].others_permille = 501; /* not worth it */
+	assert_int_equal(compute(w), 0);
+	w->workers[2].others_permille = 400;
+	w->pairs[1].rest_ms = 10; /* all or none */
+	assert_int_equal(compute(w), 0);
+	w->pairs[1].rest_ms = 0;
+	cpulist_add(&w->pairs[1].vcpus, 2); /* nor onto a CPU of a guest's vCPU */
+	assert_int_equal(compute(w), 0);
+	w->workers[1].others_permille = 100;
+	assert_int_equal(compute(w), 2);
+	assert_int_equal(on_worker(w, 1, -1), 2);
+
+	/* What fills a CPU alone may go to a free one; onto a worker that has work only if both fit, and gathering was not in vain. */
+	w = MACHINE(1, 2);
+	add_settled(w, 0, 0, 850)->ring_node = 0;
+	measure(w);
+	w->workers[0].others_permille = 300;
+	assert_int_equal(compute(w), 1);
+	assert_choice(w, 0, 1, PLACEMENT_REASON_LEFT_CROWD);
+	add_settled(w, 1, 1, PLACEMENT_IDLE_PERMILLE);
+	measure(w);
+	w->workers[0].others_permille = 300;
+	assert_int_equal(compute(w), 0);
+	w->pairs[0].load_permille = 500;
+	measure(w);
+	w->workers[0].others_permille = 450;
+	assert_int_equal(compute(w), 1);
+	w->in.no_gathering = true;
+	assert_int_equal(compute(w), 0);
+}
+
 /* What is urgent moves at once, what merely pays at the regular look: so moves a second are bounded. */
 static void urgent_moves_are_few(void **state)
 {
@@ -349,6 +405,7 @@ int main(void)
 		cmocka_unit_test(flees_a_full_node_and_stays_away),
 		cmocka_unit_test(gathers_what_trickles),
 		cmocka_unit_test(gathers_where_cpus_are_crowded),
+		cmocka_unit_test(leaves_a_cpu_that_others_fill),
 		cmocka_unit_test(urgent_moves_are_few),
 		cmocka_unit_test(splits_what_was_gathered_and_is_full),
 	};

@@ -30,6 +30,8 @@
  *		several to run them in parallel. Pairs that do nothing stay: they wake nobody. On a crowded CPU (others, most likely guests, use
  *		PLACEMENT_CROWDED_PERMILLE of it) any worker hands over what it has to one that stays at most PLACEMENT_GATHER_PERMILLE busy:
  *		a second worker takes from the guests what it gains.
+ *		Where that CPU is full and another at home is clearly less used, all go there: the scheduler may leave a vCPU that never sleeps
+ *		beside the worker for long.
  *   split	Comes before the others: a worker that PLACEMENT_SPLIT_PERMILLE or more fill gives half its load back to one on a crowded CPU. Such a
  *		plan does nothing else.
  *   These repeat until none pays. Each lowers (pairs off home, pairs on vCPUs' CPUs, unevenness) in this order, so they end, and
@@ -64,6 +66,7 @@ extern const char *const placement_policy_names[PLACEMENT_POLICY_COUNT]; /* "per
 	X(CONSOLIDATE, "gathered on fewer workers")                     \
 	X(SPLIT, "spread again: one worker was not enough")		      \
 	X(LEFT_VCPU, "left a CPU of the guest's vCPUs")			      \
+	X(LEFT_CROWD, "left a CPU that others fill")			      \
 	X(RESCUED, "its worker does not get its CPU")
 
 enum placement_reason {

@@ -267,10 +267,40 @@ static int gathering_place(const struct planner *p, unsigned from, worker_mask l
 	return best;
 }
 
+/* How much of its CPU is in use, by whom ever. */
+static uint32_t use_of(const struct planner *p, unsigned w)
+{
+	return p->worker[w].busy + p->in->workers[w].others_permille;
+}
+
+/*
+ * The scheduler leaves a vCPU that never sleeps beside a worker that often does, even with another CPU idle. Where that CPU is full, all of
+ * @from's working pairs go where most is left, if that stays clearly less used than this one is. -1 = nowhere.
+ */
+static int quieter_place(const struct planner *p, unsigned from, worker_mask lawful)
+{
+	int best = -1;
+	unsigned w;
+
+	if (!is_crowded(p, from) || use_of(p, from) < PLACEMENT_FULL_PERMILLE)
+		return -1;
+	for_each_worker(w, lawful & p->usable & ~BIT(from)) {
+		const bool joins = p->worker[w].busy >= PLACEMENT_IDLE_PERMILLE;
+
+		if (joins && (p->in->no_gathering || p->worker[w].busy + p->worker[from].busy > PLACEMENT_GATHER_PERMILLE))
+			continue;
+		if (use_of(p, w) + p->worker[from].busy + PLACEMENT_HYSTERESIS_PERMILLE > use_of(p, from))
+			continue;
+		if (best < 0 || use_of(p, w) < use_of(p, (unsigned)best))
+			best = (int)w;
+	}
+	return best;
+}
+
 /* Workers that may take all pairs of @w, as far as @w's node goes. */
 static worker_mask gathering_places(const struct planner *p, unsigned w)
 {
-	if (!wants_to_rest(p, w))
+	if (!wants_to_rest(p, w) && !is_crowded(p, w))
 		return 0;
 	return p->worker[w].node >= 0 ? p->on_node[p->worker[w].node] : p->usable;
 }
@@ -299,15 +329,24 @@ static bool gather_one(struct planner *p)
 				lawful[w] &= ~BIT(other);
 	}
 	for (w = 0; w < p->workers; w++) {
-		const int to = working[w] && p->moves_left ? gathering_place(p, w, lawful[w]) : -1;
+		enum placement_reason reason = PLACEMENT_REASON_CONSOLIDATE;
+		int to = -1;
 
+		if (!working[w] || !p->moves_left)
+			continue;
+		if (wants_to_rest(p, w))
+			to = gathering_place(p, w, lawful[w]);
+		if (to < 0) {
+			to = quieter_place(p, w, lawful[w]);
+			reason = PLACEMENT_REASON_LEFT_CROWD;
+		}
 		if (to < 0)
 			continue;
 		/* One decision, one move: half of it would be worth nothing. */
 		p->moves_left--;
 		for (i = 0; i < p->in->pair_count; i++)
 			if (p->choices[i].worker == (int)w && p->in->pairs[i].load_permille)
-				planner_put(p, i, (unsigned)to, PLACEMENT_REASON_CONSOLIDATE);
+				planner_put(p, i, (unsigned)to, reason);
 		return true;
 	}
 	return false;
@@ -317,7 +356,7 @@ static bool gather(struct planner *p)
 {
 	bool moved = false;
 
-	while (gather_one(p)) /* each empties a worker, so it ends */
+	while (gather_one(p)) /* each empties a worker onto a fuller one or a quieter CPU, so it ends */
 		moved = true;
 	return moved;
 }
