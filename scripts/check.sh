@@ -147,7 +147,8 @@ tests() {
 stage_dependencies() { scripts/install-deps.sh test; }
 stage_includes() { scripts/check-includes.sh; }
 stage_build() { make -s -j"$jobs" all unit-tests; }
-stage_build_clang() { make -s -j"$jobs" CC=clang OUT=build/clang OPT="-O1 -g" build/clang/vhostlane; }
+# The fuzz targets are clang's, too.
+stage_build_clang() { make -s -j"$jobs" CC=clang OUT=build/clang OPT="-O1 -g" build/clang/vhostlane && make -s -j"$jobs" fuzz-targets; }
 stage_build_asan() { make -s -j"$jobs" VARIANT=asan build/asan/vhostlane unit-tests; }
 stage_build_tsan() { make -s -j"$jobs" VARIANT=tsan build/tsan/vhostlane; }
 stage_unit() { unit release; }
@@ -161,7 +162,7 @@ stage_rig() { tests build tests/rig 1; }
 # As long as make fuzz takes: FUZZ_SECONDS, 60 by default, a target.
 stage_fuzz() { make -s -j"$jobs" fuzz-targets && make -s fuzz; }
 
-all=(dependencies includes build build-asan build-tsan build-clang unit+unit-asan+frontend-asan+frontend-tsan+net guest rig fuzz)
+all=(dependencies includes build build-asan build-tsan build-clang+unit+unit-asan+frontend-asan+frontend-tsan+net guest rig fuzz)
 
 if [ "$(id -u)" -ne 0 ]; then
 	echo "check.sh: needs root: tests make network interfaces and load BPF programs; use: sudo make check" >&2
