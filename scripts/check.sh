@@ -5,6 +5,7 @@
 #   check.sh                all stages
 #   check.sh STAGE ...      only these (see the table at the end)
 set -uo pipefail
+shopt -s extglob
 cd "$(dirname "$0")/.." || exit 1
 unset MAKEFLAGS MAKELEVEL MFLAGS
 
@@ -102,23 +103,22 @@ run_file() {
 }
 export -f run_pytest run_file
 
-# tests BUILD DIRECTORY BESIDE [pytest's arguments]: so many files side by side, the largest first. More than one only where the tests of
-# different files share nothing and wait more than they compute.
+# tests BUILD BESIDE FILE... [-k WORDS]: so many files side by side, the largest first. More than one only where the tests of different
+# files share nothing and wait more than they compute. -p: no cache files in the tree.
 tests() {
 	export build=$1 python
-	local directory=$2 beside=$3 first second status=0 again
-	shift 3
-	if ! compgen -G "$directory/test_*.py" > /dev/null; then
-		echo "no $directory/test_*.py"
-		return 1
-	fi
-	# Each suite has its own conftest.py: hence one run per directory at least. -p: no cache files in the tree.
+	local beside=$2 files=() first second status=0 again
+	shift 2
+	while [ $# -gt 0 ] && [ "$1" != -k ]; do
+		files+=("$1")
+		shift
+	done
 	first=$(mktemp)
 	if [ "$beside" -eq 1 ]; then
-		run_pytest "$directory" "$@" > "$first" || status=$?
+		run_pytest "${files[@]}" "$@" > "$first" || status=$?
 	else
 		# shellcheck disable=SC2011,SC2012 # their names are ours
-		ls -S "$directory"/test_*.py | xargs -P "$beside" -I FILE bash -c 'run_file "$@"' run_file FILE "$@" > "$first" || status=$?
+		ls -S "${files[@]}" | xargs -P "$beside" -I FILE bash -c 'run_file "$@"' run_file FILE "$@" > "$first" || status=$?
 	fi
 	mapfile -t again < <(grep -oP '^(FAILED|ERROR) \K[^ ]+::[^ ]+' "$first" | sort -u)
 	if [ "$status" -ne 0 ] && [ ${#again[@]} -gt 0 ] && [ ${#again[@]} -le 3 ]; then
@@ -136,7 +136,7 @@ tests() {
 		rm -f "$second"
 	fi
 	if [ "$status" -eq 0 ] && ! summary "$first" | grep -q passed; then
-		echo "no test of $directory was run"
+		echo "no test of ${files[*]} was run"
 		status=1
 	fi
 	cat "$first"
@@ -153,16 +153,18 @@ stage_build_asan() { make -s -j"$jobs" VARIANT=asan build/asan/vhostlane unit-te
 stage_build_tsan() { make -s -j"$jobs" VARIANT=tsan build/tsan/vhostlane; }
 stage_unit() { unit release; }
 stage_unit_asan() { unit asan; }
-stage_frontend_asan() { tests build/asan tests/frontend 3; }
+stage_frontend_asan() { tests build/asan 3 tests/frontend/test_*.py; }
 # Where several threads meet. Hostile rings and wrong messages are one thread's business, and for the address sanitizer.
-stage_frontend_tsan() { tests build/tsan tests/frontend 2 -k "data or session or calls or worker or release"; }
-stage_net() { tests build tests/net 3; }
-stage_guest() { tests build tests/guest 3; }
-stage_rig() { tests build tests/rig 1; }
+stage_frontend_tsan() { tests build/tsan 2 tests/frontend/test_*.py -k "data or session or calls or worker or release"; }
+stage_net() { tests build 3 tests/net/test_!(testpmd).py; }
+# Alone: it makes huge pages for itself, and every daemon beside it would take some.
+stage_testpmd() { tests build 1 tests/net/test_testpmd.py; }
+stage_guest() { tests build 2 tests/guest/test_*.py; }
+stage_rig() { tests build 1 tests/rig/test_*.py; }
 # As long as make fuzz takes: FUZZ_SECONDS, 60 by default, a target.
 stage_fuzz() { make -s -j"$jobs" fuzz-targets && make -s fuzz; }
 
-all=(dependencies includes build build-asan build-tsan build-clang+unit+unit-asan+frontend-asan+frontend-tsan+net guest rig fuzz)
+all=(dependencies includes build build-asan build-tsan build-clang+unit+unit-asan+frontend-asan+frontend-tsan+net testpmd guest rig fuzz)
 
 if [ "$(id -u)" -ne 0 ]; then
 	echo "check.sh: needs root: tests make network interfaces and load BPF programs; use: sudo make check" >&2
