@@ -185,6 +185,40 @@ static void call_descriptor_replaced(void **state)
 	close(call);
 }
 
+/* Whether the frontend was called; forgotten by asking. */
+static bool was_called(int fd)
+{
+	eventfd_t value;
+
+	return !eventfd_read(fd, &value);
+}
+
+/* Calls that a worker put off are made when no worker is left to make them. */
+static void owed_calls_are_paid(void **state)
+{
+	struct fixture *f = *state;
+	int calls[2] = { eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) };
+
+	for (unsigned ring = 0; ring < 2; ring++) {
+		bring_up(f, ring);
+		assert_int_equal(ask_u64(f, VHOST_USER_SET_VRING_CALL, ring, calls[ring]), 0);
+		assert_true(was_called(calls[ring]));
+	}
+	for (unsigned ring = 0; ring < 2; ring++) {
+		assert_int_equal(ask_state(f, VHOST_USER_SET_VRING_ENABLE, ring, 0), 0);
+		assert_false(was_called(calls[0]) || was_called(calls[1]));
+		do_step(f, STEP_ENABLE, ring);
+		ring_at(f, ring)->used_published++;
+		assert_int_equal(ask_state(f, VHOST_USER_SET_VRING_ENABLE, ring, 0), 0);
+		assert_true(was_called(calls[ring]));
+		assert_false(was_called(calls[1 - ring]));
+		ring_at(f, ring)->used_signalled = ring_at(f, ring)->used_published;
+		do_step(f, STEP_ENABLE, ring);
+	}
+	close(calls[0]);
+	close(calls[1]);
+}
+
 static void wrong_descriptors(void **state)
 {
 	struct fixture *f = *state;
@@ -296,6 +330,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(same_again_disturbs_nothing, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(disable_and_reset, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(call_descriptor_replaced, setup_connected, teardown),
+		cmocka_unit_test_setup_teardown(owed_calls_are_paid, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(wrong_descriptors, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(fault_stops_one_ring, setup_connected, teardown),
 		cmocka_unit_test_setup_teardown(second_fault_of_a_pair, setup_connected, teardown),
