@@ -73,7 +73,7 @@ static void lengths_and_alignments(void **state)
 				data[i] = (uint8_t)dice(&seed, 256);
 			for (unsigned k = 0; k < ARRAY_SIZE(variants); k++)
 				if (variants[k].present)
-					check(&variants[k], data + offset, length, dice(&seed, 33));
+					check(&variants[k], data + offset, length, dice(&seed, 65));
 			free(data);
 		}
 	}

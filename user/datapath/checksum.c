@@ -19,12 +19,12 @@ static uint64_t copy_sse2(uint8_t *to, const uint8_t *from, size_t length)
 
 TARGET_AVX2 static uint64_t sum_avx2(const uint8_t *data, size_t length)
 {
-	return run_avx2(NULL, data, length, false);
+	return run_avx2(NULL, data, length, false, false);
 }
 
 TARGET_AVX2 static uint64_t copy_avx2(uint8_t *to, const uint8_t *from, size_t length)
 {
-	return run_avx2(to, from, length, true);
+	return run_avx2(to, from, length, true, true);
 }
 
 TARGET_VNNI static uint64_t sum_vnni(const uint8_t *data, size_t length)

@@ -11,12 +11,17 @@
  *
  * What is less than a vector at the end is copied by a vector that overlaps the one before, of which only the new bytes are
  * summed.
+ *
+ * A store that crosses a line costs two. Long copies begin with a vector of which only the bytes before the next border are summed (@align), and
+ * cross none from there on. Not those of pieces of all lengths, where the branch is not foretold and costs more.
  */
 #ifndef VHOSTLANE_DATAPATH_CHECKSUM_KERNELS_H
 #define VHOSTLANE_DATAPATH_CHECKSUM_KERNELS_H
 
 #include "common/util.h"
 #include "datapath/checksum.h"
+
+#define ALIGN_FROM 256 /* bytes */
 
 /* Plain C: one load for copy and sum. */
 static inline uint64_t copy_short(uint8_t *to, const uint8_t *from, size_t length)
@@ -135,21 +140,34 @@ inline_always uint64_t run_sse2(uint8_t *to, const uint8_t *from, size_t length,
 #define AVX2_STORE(to, v) _mm256_storeu_si256((__m256i *)(void *)(to), v)
 #define AVX2_ADD(sum, v) (sum) = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_xor_si256(v, flip), ones))
 
-TARGET_AVX2 inline_always uint64_t run_avx2(uint8_t *to, const uint8_t *from, size_t length, bool copy)
+TARGET_AVX2 inline_always uint64_t run_avx2(uint8_t *to, const uint8_t *from, size_t length, bool copy, bool align)
 {
 	/* Loaded from byte n on, it keeps the last n bytes of a vector. */
 	static const uint8_t last_bytes[64] = {[32 ... 63] = 0xff};
 	const uint64_t odd = length & 1 ? odd_byte(to, from, length - 1, copy) : 0;
 	const __m256i flip = _mm256_set1_epi16(-32768);
 	__m256i ones = _mm256_set1_epi16(1), sum0 = _mm256_setzero_si256(), sum1 = sum0;
-	uint64_t lanes[4];
+	uint64_t lanes[4], summed = 0; /* bytes, the skipped ones too */
 	size_t at = 0, end;
 
 	length &= ~(size_t)1;
-	end = length & ~(size_t)31;
-	if (!end)
+	if (length < 32)
 		return odd + rest(to, from, length, copy);
 	__asm__("" : "+x"(ones));
+	if (align && likely(length > ALIGN_FROM)) {
+		const unsigned to_border = -(unsigned)(uintptr_t)to & 31, skipped = to_border & 1 ? 0 : to_border;
+		__m256i v = AVX2_LOAD(from);
+
+		__asm__("" : "+x"(v));
+		AVX2_STORE(to, v);
+		v = _mm256_andnot_si256(AVX2_LOAD(last_bytes + (32 - skipped)), v);
+		AVX2_ADD(sum1, v);
+		summed = 32;
+		from += skipped;
+		to += skipped;
+		length -= skipped;
+	}
+	end = length & ~(size_t)31;
 	STEPS(AVX2, __m256i, 32);
 	if (end < length) {
 		__m256i v = AVX2_LOAD(from + length - 32);
@@ -164,7 +182,7 @@ TARGET_AVX2 inline_always uint64_t run_avx2(uint8_t *to, const uint8_t *from, si
 	sum0 = _mm256_add_epi32(sum0, sum1);
 	AVX2_STORE(lanes, _mm256_add_epi64(_mm256_cvtepi32_epi64(_mm256_castsi256_si128(sum0)),
 					   _mm256_cvtepi32_epi64(_mm256_extracti128_si256(sum0, 1))));
-	return odd + lanes[0] + lanes[1] + lanes[2] + lanes[3] + 32768 * (uint64_t)(end / 2);
+	return odd + lanes[0] + lanes[1] + lanes[2] + lanes[3] + 32768 * ((summed + end) / 2);
 }
 
 #define TARGET_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni,bmi2")))
@@ -213,8 +231,8 @@ TARGET_VNNI inline_always void vnni_last(struct vnni_sum *sum, uint8_t *to, cons
 	VNNI_ADD(*sum, v);
 }
 
-/* @odd: the piece starts with a word's second byte. */
-TARGET_VNNI inline_always void vnni_add(struct vnni_sums *sums, uint8_t *to, const uint8_t *from, size_t length, bool odd, bool copy)
+/* @odd: the piece starts with a word's second byte. @align: see the opening of this file. */
+TARGET_VNNI inline_always void vnni_add(struct vnni_sums *sums, uint8_t *to, const uint8_t *from, size_t length, bool odd, bool copy, bool align)
 {
 	const __m512i odd_start = _mm512_set1_epi8(odd), odd_length = _mm512_set1_epi8(length & 1); /* to change weights by */
 	__m512i firsts = _mm512_xor_si512(_mm512_set1_epi16(1), odd_start), seconds = _mm512_xor_si512(_mm512_set1_epi16(0x100), odd_start);
@@ -223,6 +241,18 @@ TARGET_VNNI inline_always void vnni_add(struct vnni_sums *sums, uint8_t *to, con
 	if (unlikely(length < 64)) {
 		sums->rest += checksum_shift(rest(to, from, length, copy), odd);
 		return;
+	}
+	if (align && likely(length > ALIGN_FROM)) {
+		const unsigned to_line = -(unsigned)(uintptr_t)to & 63, skipped = to_line & 1 ? 0 : to_line;
+		__m512i v = VNNI_LOAD(from);
+
+		__asm__("" : "+v"(v));
+		VNNI_STORE(to, v);
+		v = _mm512_maskz_mov_epi8(_bzhi_u64(~0ull, skipped), v);
+		VNNI_ADD(sum1, v);
+		from += skipped;
+		to += skipped;
+		length -= skipped;
 	}
 	if (likely(length > 128)) {
 		/* No branch but the loop's: pieces of all lengths come by, and a branch that is not foretold costs more than a vector. */
@@ -267,7 +297,7 @@ TARGET_VNNI inline_always uint64_t run_vnni(uint8_t *to, const uint8_t *from, si
 {
 	struct vnni_sums sums = vnni_zero();
 
-	vnni_add(&sums, to, from, length, false, copy);
+	vnni_add(&sums, to, from, length, false, copy, copy);
 	return vnni_total(&sums);
 }
 

@@ -79,7 +79,7 @@ static void add_sse2(void *sums, uint8_t *to, const uint8_t *from, size_t length
 
 TARGET_AVX2 static void add_avx2(void *sums, uint8_t *to, const uint8_t *from, size_t length, bool odd)
 {
-	*(uint64_t *)sums += checksum_shift(run_avx2(to, from, length, true), odd);
+	*(uint64_t *)sums += checksum_shift(run_avx2(to, from, length, true, false), odd);
 }
 
 TARGET_VNNI static void start_vnni(void *sums)
@@ -89,7 +89,7 @@ TARGET_VNNI static void start_vnni(void *sums)
 
 TARGET_VNNI static void add_vnni(void *sums, uint8_t *to, const uint8_t *from, size_t length, bool odd)
 {
-	vnni_add(sums, to, from, length, odd, true);
+	vnni_add(sums, to, from, length, odd, true, false);
 }
 
 TARGET_VNNI static uint64_t total_vnni(const void *sums)
