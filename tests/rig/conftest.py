@@ -17,6 +17,4 @@ from numa import NumaMachine  # noqa: E402 pylint: disable=wrong-import-position
 def machine():
     """One boot for all tests."""
     with Rig() as rig:  # noqa: F405
-        machine = NumaMachine(rig).start().wait_up()
-        machine.run("mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cgroup2 /sys/fs/cgroup")
-        yield machine
+        yield NumaMachine(rig).boot()

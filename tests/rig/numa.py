@@ -41,6 +41,8 @@ MEGABYTES_OF_NODE = {0: 512, 1: 512, 2: 128}
 DISTANCES = {(0, 1): 21, (0, 2): 31, (1, 2): 15}
 CPU_COUNT = 4
 SPARE_CPU, SPARE_NODE = CPU_COUNT, 1
+PLUG_TIMEOUT = 60  # after which a CPU that was plugged in is not expected to appear any more
+CRASH_TIMEOUT = 10
 NIC_NODE, NIC_QUEUES, NIC_MAC = 1, 4, "52:54:00:6e:00:01"
 
 # Only ends a hang: the machine may be slow, and others may use it.
@@ -76,6 +78,10 @@ def initramfs(files=(), programs=()):
                        FILES=" ".join(f"{source}:{target}" for source, target in [*objects, *scripts, *files]))
     subprocess.run([MAKE_INITRAMFS, path, BINARY, *PROGRAMS, *programs], check=True, env=environment)
     return path
+
+
+class EmulatorFault(Exception):
+    """What the emulator owes its machine did not happen: nothing is found out about the daemon."""
 
 
 class Tap:
@@ -140,6 +146,19 @@ class NumaMachine(Guest):
             os.environ["QEMU_MODULE_DIR"] = glob.glob(f"{unpacked}/usr/lib/*/qemu")[0]
         return super().start()
 
+    def boot(self):
+        """Up, with what a host has mounted."""
+        self.start().wait_up()
+        self.run("mount -t bpf bpf /sys/fs/bpf; mount -t cgroup2 cgroup2 /sys/fs/cgroup")
+        return self
+
+    def emulator_crashed(self):
+        """Asked once its machine no longer answers."""
+        try:
+            return self.process.wait(CRASH_TIMEOUT) < 0
+        except subprocess.TimeoutExpired:
+            return False
+
     def call(self, command, timeout=TIMEOUT):
         try:
             return super().call(command, timeout)
@@ -182,7 +201,10 @@ class NumaMachine(Guest):
     def plug_cpu(self):
         """The spare CPU comes into the machine, and online."""
         self.qmp("device_add", driver="max-x86_64-cpu", id="spare", **{"socket-id": 2, "core-id": 0, "thread-id": 0})
-        self.wait_until(lambda: not self.call(f"test -e /sys/devices/system/cpu/cpu{SPARE_CPU}")[0], "the CPU in the machine")
+        try:
+            self.wait_until(lambda: not self.call(f"test -e /sys/devices/system/cpu/cpu{SPARE_CPU}")[0], "the CPU in the machine", PLUG_TIMEOUT)
+        except RigError as error:
+            raise EmulatorFault(str(error)) from error
         self.set_cpu(SPARE_CPU, True)
 
     def pull_cpu(self):
