@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Measures the points of the seeds' tables: guests x placement policy x pinned or not x busy polling x work, wire and local.
 
-A configuration is one daemon with its guests; all works run one after the other over the same connections. Configurations take turns within a
-repetition, and the order is reversed in every second one, so that what else the machine does meets all alike. Busy-poll windows, which can be set at
-run time, take turns within one daemon, work by work. Everything measured goes to a JSON file; seeds_report.py makes tables and plots of it.
+Policy, pinning and busy-poll windows can be set at run time: configurations that are compared take turns at each work within one daemon, over the same
+connections, forth and back, so that what else the machine does meets all alike. Everything measured goes to a JSON file; seeds_report.py makes
+tables and plots of it.
 """
 import json
 import os
@@ -60,16 +60,10 @@ class Config:
         return f"{self.guests} guests, {self.policy}, {'pinned' if self.pin else 'not pinned'}, busy-poll {self.busy_poll}" + (" (A/A)" if self.again else "")
 
 
-def configurations(guests, quick):
-    """Those that are compared with one another stand side by side."""
-    configs = []
-    for n in guests:
-        configs += [Config(n, "per-port"), Config(n, "multi-worker"), Config(n), Config(n, "per-port", again=True), Config(n, pin=False)]
-        if not quick and n == max(guests):
-            configs += [Config(n, "per-port", pin=False), Config(n, "multi-worker", pin=False)]
-        if not quick and n in (min(guests), max(guests)):
-            configs += [Config(n, "per-port", busy_poll="0")]
-    return configs
+def policies(guests, quick):
+    """Those that are compared with one another; the first is the base, the last but for quick runs S3's control group."""
+    configs = [Config(guests, "per-port"), Config(guests, "multi-worker"), Config(guests), Config(guests, "per-port", again=True), Config(guests, pin=False)]
+    return configs + ([] if quick else [Config(guests, "per-port", pin=False)])
 
 
 def adaptive_is_offered():
@@ -91,16 +85,22 @@ def migrations(pid):
     return total
 
 
-def set_windows(daemon, guests, window):
-    """Of all ports at once, as an operator would by `queue set`."""
-    calls = [{"jsonrpc": "2.0", "id": i, "method": "queue.set", "params": {"port": f"vm{i}", "pair": 0, "busy-poll-us": window}}
-             for i in range(max(guests, 2))]
+def set_up(daemon, now, config):
+    """Makes a running daemon one of this configuration, as an operator would; `now` is what it is, None at first."""
+    calls = []
+    if not now or (now.policy, now.pin) != (config.policy, config.pin):
+        calls.append({"method": "worker.set", "params": {"policy": config.policy, "pin": config.pin}})
+    if not now or now.busy_poll != config.busy_poll:
+        calls += [{"method": "queue.set", "params": {"port": f"vm{i}", "pair": 0, "busy-poll-us": config.busy_poll}}
+                  for i in range(max(config.guests, 2))]
+    if not calls:
+        return
     with socket.socket(socket.AF_UNIX) as control:
         control.connect(daemon.control)
-        control.sendall(json.dumps(calls).encode() + b"\n")
+        control.sendall(json.dumps([{"jsonrpc": "2.0", "id": i, **call} for i, call in enumerate(calls)]).encode() + b"\n")
         answers = json.loads(control.makefile().readline())
     if len(answers) != len(calls) or any("result" not in answer for answer in answers):
-        raise RigError(f"busy-poll-us={window}: {answers}")
+        raise RigError(f"{config}: {answers}")
 
 
 class Bench:
@@ -108,7 +108,6 @@ class Bench:
         self.rig, self.options = rig, options
         self.wire = rig.wire(queues=2)
         self.points = []
-        self.migrations = []  # a second, of the daemon's threads, of each run of the generator
         self.count = 0
 
     def ports(self, config, queues=1):
@@ -126,7 +125,7 @@ class Bench:
         command = [bench.tool("bench_generator"), "--sockets", sockets, "--guests", str(guests), "--daemon", str(pid),
                    "--seconds", str(self.options.seconds), "--warm-up", str(self.options.warm_up),
                    "--wire", f"/run/netns/{self.wire.namespace.name},{self.wire.peer},2"] + list(extra) + works
-        moved, start, points = migrations(pid), time.monotonic(), []
+        points = []
         before(0)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             stuck = threading.Timer(HANG, process.kill)
@@ -139,9 +138,6 @@ class Bench:
             stuck.cancel()
         if process.returncode:
             raise RigError(f"generator: exit {process.returncode}: {errors.strip()}")
-        seconds = time.monotonic() - start
-        if moved is not None:
-            self.migrations.append((migrations(pid) - moved) / seconds)
         return points
 
     def run_config(self, config, daemon_arguments=(), queues=1, works=None, extra=()):
@@ -167,26 +163,35 @@ class Bench:
             return [(1, wire), (2, local)]
         return [(config.guests, wire + local)]
 
-    def run_windows(self, config, windows, daemon_arguments=(), works=None):
-        """Windows take turns at each work: what differs from daemon to daemon meets all alike. Returns [(its turn, its number in windows, point)]."""
-        sockets, arguments = self.ports(config)
-        daemon = self.rig.daemon("--uplink", self.wire.uplink, *config.arguments(), *daemon_arguments, *arguments)
-        found = []
+    def run_turns(self, configs, daemon_arguments=(), works=None):
+        """Configurations take turns at each work. Returns [(its turn, its number in configs, point)]."""
+        sockets, arguments = self.ports(configs[0])
+        daemon = self.rig.daemon("--uplink", self.wire.uplink, *configs[0].arguments(), *daemon_arguments, *arguments)
+        found, marks, now = [], [], None
+
+        def before(config):
+            nonlocal now
+            set_up(daemon, now, config)
+            now = config
+            marks.append((time.monotonic(), migrations(daemon.process.pid)))
         try:
-            for guests, its in [(config.guests, works)] if works else self.works(config):
+            for guests, its in [(configs[0].guests, works)] if works else self.works(configs[0]):
                 order = [(turn, number, work) for work in its for turn in range(TURNS)
-                         for number in (range(len(windows)) if turn % 2 == 0 else reversed(range(len(windows))))]
+                         for number in (range(len(configs)) if turn % 2 == 0 else reversed(range(len(configs))))]
+                marks.clear()
                 points = self.generator(sockets, daemon.process.pid, guests, [work for _, _, work in order],
-                                        before=lambda i, order=order: set_windows(daemon, config.guests, windows[order[i][1]]))
-                found += [(turn, number, point) for (turn, number, _), point in zip(order, points)]
+                                        before=lambda i, order=order: before(configs[order[i][1]]))
+                marks.append((time.monotonic(), migrations(daemon.process.pid)))
+                for (turn, number, _), point, (begin, moved), (end, moved_by_end) in zip(order, points, marks, marks[1:]):
+                    point["migrations"] = None if moved is None or moved_by_end is None else (moved_by_end - moved) / (end - begin)
+                    found.append((turn, number, point))
         finally:
             daemon.stop()
         return found
 
-    def measure(self, config, repetition, table="main", **how):
+    def measure(self, config, repetition, table, **how):
         """Keeps the points. A failure costs a second try, then the points, never the whole run: it is told at the end."""
         for attempt in (1, 2):
-            self.migrations = []
             try:
                 points = self.run_config(config, **how)
                 break
@@ -196,14 +201,13 @@ class Bench:
                     self.points.append({"table": table, "config": config.key(), "repetition": repetition, "failed": str(error)[:2000]})
                     return
         for point in points:
-            self.points.append({"table": table, "config": config.key(), "repetition": repetition, "point": point,
-                                "migrations": sum(self.migrations) / len(self.migrations) if self.migrations else None})
+            self.points.append({"table": table, "config": config.key(), "repetition": repetition, "point": point})
 
 
-def compare_windows(run, repetition, configs, table="windows", **how):
-    """Windows of otherwise one configuration against one another."""
+def compare(run, repetition, configs, table, **how):
+    """Configurations against one another."""
     try:
-        found = run.run_windows(configs[0], [c.busy_poll for c in configs], **how)
+        found = run.run_turns(configs, **how)
     except (RigError, subprocess.TimeoutExpired) as error:
         print(f"  {table}: {str(error).splitlines()[0]}; given up", flush=True)
         run.points.append({"table": table, "config": configs[0].key(), "repetition": repetition, "failed": str(error)[:2000]})
@@ -216,7 +220,7 @@ def overcommitted(run, repetition, windows):
     """Two workers forced onto one CPU, which they also share with guests: does polling take from others what they need?"""
     works = [rr("guest", p, k) for p, k in ((1, 1), (256, 16))] + [rr("to-guest", 1, 1), stream("guest", 64), stream("guest", 1500)]
     configs = [Config(4, "per-port", busy_poll=window) for window in windows] + [Config(4, "per-port", busy_poll="0", again=True)]
-    compare_windows(run, repetition, configs, "overcommitted", daemon_arguments=["--cpus", "0", "--threads", "2"], works=works)
+    compare(run, repetition, configs, "overcommitted", daemon_arguments=["--cpus", "0", "--threads", "2"], works=works)
 
 
 def symmetry(run, repetition):
@@ -229,13 +233,32 @@ def idle(run, repetition, window):
     run.measure(Config(24, busy_poll=window), repetition, table="idle", works=["rr,guest,60,1", "idle", "idle", "idle", "idle"])
 
 
+TABLES = ("main", "windows", "overcommitted", "symmetry", "idle")
+
+
+def kept_points(path, tables):
+    """Of an earlier run, the tables that are not measured now; what the report is to say of it."""
+    if not path:
+        return [], None
+    with open(path, encoding="utf-8") as file:
+        earlier = json.load(file)
+    kept = [table for table in TABLES if table not in tables]
+    return [point for point in earlier["points"] if point["table"] in kept], f"Kept from an earlier run, tables {', '.join(kept)}: {earlier['surroundings']}"
+
+
 def main():
     parser = bench.arguments("Measures the seeds' tables.")
     parser.add_argument("--guests", help="numbers of guests (default 1,4,12,24; with --quick 1,24)")
-    parser.add_argument("--repetitions", type=int, default=3, help="(default 3)")
+    parser.add_argument("--repetitions", type=int, default=2, help="of two turns each (default 2)")
     parser.add_argument("--seconds", type=float, help="of each work (default 0.3; with --quick 0.25)")
-    parser.add_argument("--warm-up", type=float, default=0.2, help="of each work, seconds, in which placement and windows settle (default 0.2)")
+    parser.add_argument("--warm-up", type=float, default=0.3, help="of each work, seconds, in which placement and windows settle (default 0.3)")
+    parser.add_argument("--tables", default=",".join(TABLES), help="which (default all: %(default)s)")
+    parser.add_argument("--keep", metavar="JSON", help="take the other tables from what an earlier run wrote")
     options = parser.parse_args()
+    tables = options.tables.split(",")
+    unknown = [table for table in tables if table not in TABLES]
+    if unknown:
+        parser.error(f"--tables {unknown[0]}: no such table; give some of {','.join(TABLES)}")
     options.seconds = options.seconds or (0.25 if options.quick else 0.3)
     guests = [int(n) for n in (options.guests or ("1,24" if options.quick else "1,4,12,24")).split(",")]
     output = options.output or os.path.join(bench.RESULTS, "seeds.json")
@@ -243,24 +266,26 @@ def main():
 
     adaptive = adaptive_is_offered()
     windows = ["0", "50", "always"] + (["adaptive"] if adaptive else [])
-    configs = configurations(guests, options.quick)
     surroundings, start = bench.Surroundings(), time.monotonic()
     with Rig() as rig:
         run = Bench(rig, options)
+        kept, kept_text = kept_points(options.keep, tables)
         for repetition in range(options.repetitions):
-            for number, config in enumerate(configs if repetition % 2 == 0 else reversed(configs)):
-                print(f"[{time.monotonic() - start:5.0f} s] repetition {repetition + 1} of {options.repetitions}, "
-                      f"{number + 1} of {len(configs)}: {config}", flush=True)
-                run.measure(config, repetition)
             for n in guests:
-                print(f"[{time.monotonic() - start:5.0f} s] repetition {repetition + 1} of {options.repetitions}: {n} guests, windows", flush=True)
-                compare_windows(run, repetition, [Config(n, busy_poll=window) for window in windows] + [Config(n, busy_poll="0", again=True)])
-            overcommitted(run, repetition, windows)
-            symmetry(run, repetition)
-            idle(run, repetition, "adaptive" if adaptive else "50")
+                for table, configs in (("main", policies(n, options.quick)),
+                                       ("windows", [Config(n, busy_poll=window) for window in windows] + [Config(n, busy_poll="0", again=True)])):
+                    if table in tables:
+                        print(f"[{time.monotonic() - start:5.0f} s] repetition {repetition + 1} of {options.repetitions}: {n} guests, {table}", flush=True)
+                        compare(run, repetition, configs, table)
+            if "overcommitted" in tables:
+                overcommitted(run, repetition, windows)
+            if "symmetry" in tables:
+                symmetry(run, repetition)
+            if "idle" in tables:
+                idle(run, repetition, "adaptive" if adaptive else "50")
             # What there is so far stays, whatever happens to the rest.
             bench.write(output, json.dumps({"guests": guests, "adaptive": adaptive, "repetitions": repetition + 1, "seconds": options.seconds,
-                                            "quick": options.quick, "surroundings": surroundings.describe(), "points": run.points}))
+                                            "quick": options.quick, "surroundings": surroundings.describe(), "kept": kept_text, "points": run.points + kept}))
     print(output)
     return 0
 

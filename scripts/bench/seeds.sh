@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
-# make bench-seeds: the seeds' tables on this machine. Table, plots and all points under build/bench. About 20 minutes on two CPUs.
-#   QUICK=1    fewer points and shorter, about 5 minutes
+# make bench-seeds: the seeds' tables on this machine. Table, plots and all points under build/bench. About 40 minutes on two CPUs.
+#   QUICK=1    fewer points and shorter, about 4 minutes
 #   KEEP=1     also keep table and plots in docs/
-# Options go on to seeds.py (--guests, --repetitions, --seconds, ...).
+# Options go on to seeds.py (--guests, --repetitions, --seconds, --tables, ...).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"

@@ -40,7 +40,6 @@ class Results:
             key = (entry["table"], c["guests"], (c["policy"], c["pin"], c["busy_poll"], c["again"]))
             point = entry["point"]
             point["efficiency"] = point["score"] / max(point["daemon_cpu"], 0.001)
-            point["migrations"] = entry.get("migrations")
             point["efficiency_machine"] = point["score"] / max(point["machine_cpu"], 0.001)
             self.points.setdefault(key, {}).setdefault(point["work"], {}).setdefault(entry["repetition"], []).append(point)
 
@@ -203,7 +202,7 @@ def noise_points(r):
 
 
 def migrations_a_second(r, guests, config):
-    values = [p["migrations"] for works in r.points.get(("main", guests, config), {}).values() for ps in works.values() for p in ps]
+    values = [p.get("migrations") for works in r.points.get(("main", guests, config), {}).values() for ps in works.values() for p in ps]
     values = [v for v in values if v is not None]
     return statistics.median(values) if values else None
 
@@ -340,7 +339,9 @@ def report(r, directory):
     crowded.append(["0, measured again", per_cent(r.mean_ratio(4, ("per-port", True, "0", True), ("per-port", True, "0", False), "score", table="overcommitted"))])
     seconds, repetitions = r.data["seconds"], r.data["repetitions"]
     text = "# The seeds' tables, measured\n\n" + r.data["surroundings"] + "\n"
-    text += (f"Each point: median of {repetitions} interleaved repetitions of {seconds} s. Guests are processes with real vhost-user sessions, one thread a vCPU, "
+    if r.data.get("kept"):
+        text += r.data["kept"] + "\n"
+    text += (f"Each point: median of {2 * repetitions} interleaved turns of {seconds} s, all configurations that are compared within one daemon. Guests are processes with real vhost-user sessions, one thread a vCPU, "
              "blocking as guests do; the remote host is an AF_XDP sender behind a veth, on the same CPUs. All share what CPUs there are. Score: "
              "transactions or frames per second. Efficiency: score per CPU time of the daemon, and (third figure) of the whole machine. Ratios are geometric "
              "means over request-response (1/64/256/1024 B, 1 and 16 in flight) and streams (64 and 1500 B).\n\n")

@@ -21,7 +21,7 @@
 #include "common/cpulist.h"
 #include "ends.h"
 
-#define WORKS_MAX 256
+#define WORKS_MAX 512
 #define PAIRS_MAX 8
 #define WIRE_MAC_LAST 0xfe
 
