@@ -80,6 +80,14 @@ def initramfs(files=(), programs=()):
     return path
 
 
+def emulator_version():
+    """(major, minor) of the QEMU that runs the machine."""
+    unpacked = os.environ.get("VHOSTLANE_TEST_QEMU")
+    program = f"{unpacked}/usr/bin/qemu-system-x86_64" if unpacked else "qemu-system-x86_64"
+    text = subprocess.run([program, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return tuple(int(part) for part in text.split("version ")[1].split(".")[:2])
+
+
 class EmulatorFault(Exception):
     """What the emulator owes its machine did not happen: nothing is found out about the daemon."""
 
