@@ -140,19 +140,17 @@ class Bench:
             raise RigError(f"generator: exit {process.returncode}: {errors.strip()}")
         return points
 
-    def run_config(self, config, daemon_arguments=(), queues=1, works=None, extra=()):
-        """All works against one daemon; returns their points."""
+    def run_config(self, config, works, queues=1, extra=()):
+        """Works against one daemon; returns their points."""
         sockets, arguments = self.ports(config, queues)
-        daemon = self.rig.daemon("--uplink", self.wire.uplink, *config.arguments(), *daemon_arguments, *arguments, start=False)
+        daemon = self.rig.daemon("--uplink", self.wire.uplink, *config.arguments(), *arguments, start=False)
         try:
             daemon.start()
         except RigError:
             daemon.kill()
             raise
         try:
-            if works:
-                return self.generator(sockets, daemon.process.pid, config.guests, works, extra)
-            return [point for guests, its in self.works(config) for point in self.generator(sockets, daemon.process.pid, guests, its)]
+            return self.generator(sockets, daemon.process.pid, config.guests, works, extra)
         finally:
             daemon.stop()
 
@@ -284,7 +282,7 @@ def main():
             if "idle" in tables:
                 idle(run, repetition, "adaptive" if adaptive else "50")
             # What there is so far stays, whatever happens to the rest.
-            bench.write(output, json.dumps({"guests": guests, "adaptive": adaptive, "repetitions": repetition + 1, "seconds": options.seconds,
+            bench.write(output, json.dumps({"guests": guests, "adaptive": adaptive, "turns": TURNS * (repetition + 1), "seconds": options.seconds,
                                             "quick": options.quick, "surroundings": surroundings.describe(), "kept": kept_text, "points": run.points + kept}))
     print(output)
     return 0

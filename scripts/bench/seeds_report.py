@@ -337,11 +337,11 @@ def report(r, directory):
     crowded = [[w or "50", per_cent(r.mean_ratio(4, ("per-port", True, w, False), ("per-port", True, "0", False), "score", table="overcommitted"))]
                for w in ("50", "always") + (("adaptive",) if r.data["adaptive"] else ())]
     crowded.append(["0, measured again", per_cent(r.mean_ratio(4, ("per-port", True, "0", True), ("per-port", True, "0", False), "score", table="overcommitted"))])
-    seconds, repetitions = r.data["seconds"], r.data["repetitions"]
+    seconds, turns = r.data["seconds"], r.data["turns"]
     text = "# The seeds' tables, measured\n\n" + r.data["surroundings"] + "\n"
     if r.data.get("kept"):
         text += r.data["kept"] + "\n"
-    text += (f"Each point: median of {2 * repetitions} interleaved turns of {seconds} s, all configurations that are compared within one daemon. Guests are processes with real vhost-user sessions, one thread a vCPU, "
+    text += (f"Each point: median of {turns} interleaved turns of {seconds} s, all configurations that are compared within one daemon. Guests are processes with real vhost-user sessions, one thread a vCPU, "
              "blocking as guests do; the remote host is an AF_XDP sender behind a veth, on the same CPUs. All share what CPUs there are. Score: "
              "transactions or frames per second. Efficiency: score per CPU time of the daemon, and (third figure) of the whole machine. Ratios are geometric "
              "means over request-response (1/64/256/1024 B, 1 and 16 in flight) and streams (64 and 1500 B).\n\n")

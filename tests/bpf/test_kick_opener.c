@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -14,25 +13,9 @@
 
 #include "control/kick_opener.h"
 #include "control/kick_probe.h"
+#include "../lib/entries.h"
 
 #define PATIENCE_MS 60000 /* only stops a hang */
-
-static unsigned entries_of(const char *path)
-{
-	DIR *directory = opendir(path);
-	unsigned count = 0;
-
-	assert_non_null(directory);
-	while (readdir(directory))
-		count++;
-	closedir(directory);
-	return count;
-}
-
-static unsigned descriptors(void)
-{
-	return entries_of("/proc/self/fd");
-}
 
 /* The kernel lists a thread for a moment after it was joined. */
 static void expect_one_thread(void)
@@ -74,7 +57,7 @@ static void test_same_as_by_hand(void **state)
 
 static void test_given_up(void **state)
 {
-	const unsigned before = descriptors();
+	const unsigned before = open_descriptors();
 
 	for (unsigned ms = 0; ms < 8; ms += 2) {
 		struct kick_opener *opener = kick_opener_start(NULL);
@@ -82,7 +65,7 @@ static void test_given_up(void **state)
 		assert_non_null(opener);
 		usleep(ms * 1000);
 		kick_opener_close(opener);
-		assert_int_equal(descriptors(), before);
+		assert_int_equal(open_descriptors(), before);
 	}
 	kick_opener_close(NULL);
 	expect_one_thread();

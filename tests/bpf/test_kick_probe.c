@@ -12,7 +12,6 @@
 // clang-format on
 
 #include <bpf/bpf.h>
-#include <dirent.h>
 #include <errno.h>
 #include <linux/aio_abi.h>
 #include <poll.h>
@@ -30,6 +29,7 @@
 #include "common/cpulist.h"
 #include "common/util.h"
 #include "control/kick_probe.h"
+#include "../lib/entries.h"
 
 #define PATIENCE_MS 20000 /* only stops a hang */
 #define SIGNALS 50
@@ -336,18 +336,6 @@ static bool has_id(const struct ids *ids, uint32_t id)
 		if (ids->id[i] == id)
 			return true;
 	return false;
-}
-
-static unsigned open_descriptors(void)
-{
-	DIR *directory = opendir("/proc/self/fd");
-	unsigned count = 0;
-
-	assert_non_null(directory);
-	while (readdir(directory))
-		count++;
-	closedir(directory);
-	return count;
 }
 
 static const struct {

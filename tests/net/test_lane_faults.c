@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cap-ng.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +18,7 @@
 
 #include "common/util.h"
 #include "lane_bench.h"
+#include "../lib/entries.h"
 
 /* The other end or the device itself goes down under traffic: calls stay bounded, frames are kept or counted, traffic comes back. */
 static void device_down(const char *down, const char *up, bool refused)
@@ -96,18 +96,6 @@ static void test_device_removed(void **state)
 	rig_assert_census(b->device, b->ports, COPY_KERNEL_MAX);
 	rig_command("ip link add " RIG_DEVICE " type veth peer name " RIG_PEER); /* for rig_close() to remove */
 	bench_close(b);
-}
-
-static unsigned open_descriptors(void)
-{
-	DIR *directory = opendir("/proc/self/fd");
-	unsigned count = 0;
-
-	assert_non_null(directory);
-	while (readdir(directory))
-		count++;
-	closedir(directory);
-	return count;
 }
 
 static void test_close_and_reopen(void **state)

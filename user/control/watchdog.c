@@ -42,7 +42,6 @@ static bool pause_for(struct watchdog *watchdog, uint64_t ns)
 static void *watch(void *argument)
 {
 	struct watchdog *watchdog = argument;
-
 	bool awake;
 
 	pthread_setname_np(pthread_self(), "vhostlane-dog");
