@@ -20,4 +20,16 @@ static inline int teardown(void **state)
 	return driver_end(state);
 }
 
+/* Writes header and frame at address as one stream; @length without the header. */
+static inline void write_frame(struct driver *d, uint64_t address, uint32_t length, uint8_t seed)
+{
+	uint8_t *data = malloc(length + 1);
+
+	assert_non_null(data);
+	pattern(data, length, seed);
+	driver_write(d, address, &marked, sizeof(marked));
+	driver_write(d, address + sizeof(marked), data, length);
+	free(data);
+}
+
 #endif
