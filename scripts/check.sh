@@ -121,7 +121,7 @@ tests() {
 		ls -S "${files[@]}" | xargs -P "$beside" -I FILE bash -c 'run_file "$@"' run_file FILE "$@" > "$first" || status=$?
 	fi
 	mapfile -t again < <(grep -oP '^(FAILED|ERROR) \K[^ ]+::[^ ]+' "$first" | sort -u)
-	if [ "$status" -ne 0 ] && [ ${#again[@]} -gt 0 ] && [ ${#again[@]} -le 3 ]; then
+	if [ "$status" -ne 0 ] && [ ${#again[@]} -gt 0 ] && [ ${#again[@]} -le 6 ]; then
 		# Real guests, real kernels, emulated machines: a few that fail are run once more by themselves, and named if they pass then.
 		echo "== again: ${again[*]}" >> "$first"
 		second=$(mktemp)

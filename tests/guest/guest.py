@@ -250,12 +250,12 @@ class Guest:
             time.sleep(0.2)
         raise GuestError(f"{self.name}: not up after {timeout} s\n{self.logs()}")
 
-    def logs(self):
+    def logs(self, length=8000):
         text = ""
         for what in ("qemu", "console"):
             if os.path.exists(self.path(what)):
                 with open(self.path(what), errors="replace") as file:
-                    text += f"--- {self.path(what)}\n{file.read()[-8000:]}\n"
+                    text += f"--- {self.path(what)}\n{file.read()[-length:]}\n"
         return text
 
     def call(self, command, timeout=RUN_TIMEOUT):

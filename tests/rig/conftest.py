@@ -14,7 +14,21 @@ from numa import NumaMachine  # noqa: E402 pylint: disable=wrong-import-position
 
 
 @pytest.fixture(scope="session")
-def machine():
-    """One boot for all tests."""
+def machines():
+    """The machine that is up; another one only after that has been lost."""
     with Rig() as rig:  # noqa: F405
-        yield NumaMachine(rig).boot()
+        booted = []
+
+        def up():
+            if not booted or booted[-1].lost:
+                for lost in booted[-1:]:
+                    lost.kill()
+                booted.append(NumaMachine(rig, f"numa{len(booted)}").boot())
+            return booted[-1]
+        yield up
+
+
+@pytest.fixture(scope="module")
+def machine(machines):  # pylint: disable=redefined-outer-name
+    """One boot for all tests, unless the machine of the module before does not answer any more."""
+    return machines()

@@ -17,6 +17,7 @@ Other kernels and QEMUs (scripts/check-kernels.sh):
 import glob
 import json
 import os
+import select
 import shlex
 import socket
 import subprocess
@@ -43,6 +44,8 @@ CPU_COUNT = 4
 SPARE_CPU, SPARE_NODE = CPU_COUNT, 1
 PLUG_TIMEOUT = 60  # after which a CPU that was plugged in is not expected to appear any more
 CRASH_TIMEOUT = 10
+SYSRQ_SECONDS = 3  # of silence, after which a report is complete
+CONSOLE_REPORTED = 200000  # characters
 NIC_NODE, NIC_QUEUES, NIC_MAC = 1, 4, "52:54:00:6e:00:01"
 
 # Only ends a hang: the machine may be slow, and others may use it.
@@ -57,9 +60,13 @@ def check_traffic(output):
     return result
 
 
-def tool(name, *sources):
+def own_path(machine, what):
+    """A file of the build tree for one machine of this process."""
+    return os.path.join(BUILD, f"{what}.{os.getpid()}.{machine}")
+
+
+def tool(path, *sources):
     """A program of this directory, static, so that it runs in the machine and beside it."""
-    path = os.path.join(BUILD, f"{name}.{os.getpid()}")
     os.makedirs(BUILD, exist_ok=True)
     sources = [os.path.join(HERE, source) for source in sources]
     subprocess.run([os.environ.get("CC", "gcc"), "-static", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-D_GNU_SOURCE",
@@ -67,10 +74,9 @@ def tool(name, *sources):
     return path
 
 
-def initramfs(files=(), programs=()):
+def initramfs(path, files=(), programs=()):
     """Built for each run: it holds the newest daemon. `files`: pairs of source and target."""
     os.makedirs(BUILD, exist_ok=True)
-    path = os.path.join(BUILD, f"rig.{os.getpid()}.cpio")
     objects = [(name, f"/usr/lib/vhostlane/{os.path.basename(name)}") for name in glob.glob(os.path.join(ROOT, "build", "bpf", "*.bpf.o"))]
     objects += [(name, name) for name in glob.glob(os.path.join(LIBXDP_OBJECTS, "xdp*.o"))]
     scripts = [(name, f"/rig/{os.path.basename(name)}") for name in glob.glob(os.path.join(HERE, "*.sh"))]
@@ -115,12 +121,13 @@ class NumaMachine(Guest):
     def __init__(self, rig, name="numa", files=(), programs=(), nic=True):
         self.rig = rig
         self.tap = Tap(rig) if nic else None
+        self.lost = None  # why nothing is to be expected of it any more
         super().__init__(name, rig.directory, self.tap.device() if nic else [], cpus=CPU_COUNT)
-        self.numbered = tool("numbered", "numbered.c", "vhost_carrier.c", "packet_carrier.c")
+        self.numbered = tool(own_path(name, "numbered"), "numbered.c", "vhost_carrier.c", "packet_carrier.c")
         rig.undo(lambda: os.unlink(self.numbered))
-        confined = tool("confined", "confined.c")
+        confined = tool(own_path(name, "confined"), "confined.c")
         rig.undo(lambda: os.unlink(confined))
-        self.initramfs = initramfs([(self.numbered, "/bin/numbered"), (confined, "/bin/confined"), *files], programs)
+        self.initramfs = initramfs(own_path(name, "rig.cpio"), [(self.numbered, "/bin/numbered"), (confined, "/bin/confined"), *files], programs)
         rig.undo(lambda: os.unlink(self.initramfs))
         rig.undo(self.kill)
 
@@ -142,9 +149,10 @@ class NumaMachine(Guest):
         # QEMU 7.2 lacks a half of cmpxchg16b that kernels from 6.12 on try out at boot.
         return (enter + self.qemu() + ["-name", self.name, "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,-cx16",
                 "-smp", f"{CPU_COUNT},maxcpus={CPU_COUNT + 2},sockets=3,cores=2,threads=1", "-m", str(sum(MEGABYTES_OF_NODE.values()))] + numa +
-                ["-kernel", kernel(), "-initrd", self.initramfs, "-append", "console=ttyS0 panic=-1 quiet tsc=reliable mitigations=off",
+                ["-kernel", kernel(), "-initrd", self.initramfs, "-append", "console=ttyS0 panic=-1 quiet tsc=reliable mitigations=off sysrq_always_enabled",
                  "-display", "none", "-no-reboot", "-nodefaults", "-no-user-config",
-                 "-serial", f"file:{self.path('console')}", "-qmp", f"unix:{self.path('qmp')},server=on,wait=off",
+                 "-chardev", f"socket,id=console,path={self.path('keys')},server=on,wait=off,logfile={self.path('console')}",
+                 "-serial", "chardev:console", "-qmp", f"unix:{self.path('qmp')},server=on,wait=off",
                  "-chardev", f"socket,id=agent,path={self.path('agent')},server=on,wait=off", "-serial", "chardev:agent"] +
                 self.devices)
 
@@ -168,12 +176,29 @@ class NumaMachine(Guest):
             return False
 
     def call(self, command, timeout=TIMEOUT):
+        if self.lost:
+            raise GuestError(f"told: {command}: {self.lost}")
         try:
             return super().call(command, timeout)
         except (GuestError, OSError) as error:
-            if self.alive() and self.process.poll() is None:
-                raise
-            raise GuestError(f"the machine is gone ({self.process.poll()}), it was told: {command}\n{self.logs()}") from error
+            self.lost = "the machine does not answer any more, see the first test that says so"
+            report = f"it was told: {command}\n{self.what_its_kernel_does() if self.alive() else ''}{self.logs(CONSOLE_REPORTED)}"
+            raise GuestError(f"the machine {'does not answer' if self.alive() else f'is gone ({self.process.poll()})'}, {report}") from error
+
+    def what_its_kernel_does(self):
+        """Has the kernel print on its console which tasks wait and what the CPUs run; the end of a hang's search, or its beginning."""
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as keys:
+                keys.connect(self.path("keys"))
+                for key in b"9tlw":  # all that it tells; tasks, CPUs, tasks that wait
+                    self.qmp("chardev-send-break", id="console")
+                    time.sleep(0.2)  # or the key is taken for part of the break
+                    keys.sendall(bytes([key]))
+                    while select.select([keys], [], [], SYSRQ_SECONDS)[0] and keys.recv(65536):
+                        pass  # it is in the log as well; but nobody else takes it
+            return ""
+        except (OSError, ValueError, GuestError) as error:
+            return f"(its kernel can't be asked: {error})\n"
 
     def wait_until(self, condition, what, timeout=TIMEOUT):
         """Waits until condition() is true; returns its value. A failed command counts as not yet."""
@@ -184,6 +209,8 @@ class NumaMachine(Guest):
                 if value:
                     return value
             except (GuestError, ValueError, KeyError, IndexError) as error:
+                if self.lost:
+                    raise
                 last = error
             time.sleep(0.2)
         raise RigError(f"not within {timeout} s: {what}" + (f" (last: {last})" if last else ""))
