@@ -231,17 +231,21 @@ def idle(run, repetition, window):
     run.measure(Config(24, busy_poll=window), repetition, table="idle", works=["rr,guest,60,1", "idle", "idle", "idle", "idle"])
 
 
-TABLES = ("main", "windows", "overcommitted", "symmetry", "idle")
+BY_GUESTS = ("main", "windows")
+TABLES = (*BY_GUESTS, "overcommitted", "symmetry", "idle")
 
 
-def kept_points(path, tables):
-    """Of an earlier run, the tables that are not measured now; what the report is to say of it."""
+def kept_points(path, tables, guests, warm_up):
+    """(what is not measured now of an earlier run, its numbers of guests, what the report is to say of it)"""
     if not path:
-        return [], None
+        return [], [], None
     with open(path, encoding="utf-8") as file:
         earlier = json.load(file)
-    kept = [table for table in TABLES if table not in tables]
-    return [point for point in earlier["points"] if point["table"] in kept], f"Kept from an earlier run, tables {', '.join(kept)}: {earlier['surroundings']}"
+    points = [point for point in earlier["points"]
+              if point["table"] not in tables or (point["table"] in BY_GUESTS and point["config"]["guests"] not in guests)]
+    text = (f"Measured now: {', '.join(tables)} with {', '.join(map(str, guests))} guests, each point after {warm_up} s. "
+            f"All else is kept from an earlier run: {earlier['surroundings']}")
+    return points, earlier["guests"], text
 
 
 def main():
@@ -251,7 +255,7 @@ def main():
     parser.add_argument("--seconds", type=float, help="of each work (default 0.3; with --quick 0.25)")
     parser.add_argument("--warm-up", type=float, default=0.3, help="of each work, seconds, in which placement and windows settle (default 0.3)")
     parser.add_argument("--tables", default=",".join(TABLES), help="which (default all: %(default)s)")
-    parser.add_argument("--keep", metavar="JSON", help="take the other tables from what an earlier run wrote")
+    parser.add_argument("--keep", metavar="JSON", help="take other tables, and those of other numbers of guests, from what an earlier run wrote")
     options = parser.parse_args()
     tables = options.tables.split(",")
     unknown = [table for table in tables if table not in TABLES]
@@ -267,7 +271,7 @@ def main():
     surroundings, start = bench.Surroundings(), time.monotonic()
     with Rig() as rig:
         run = Bench(rig, options)
-        kept, kept_text = kept_points(options.keep, tables)
+        kept, kept_guests, kept_text = kept_points(options.keep, tables, guests, options.warm_up)
         for repetition in range(options.repetitions):
             for n in guests:
                 for table, configs in (("main", policies(n, options.quick)),
@@ -282,7 +286,7 @@ def main():
             if "idle" in tables:
                 idle(run, repetition, "adaptive" if adaptive else "50")
             # What there is so far stays, whatever happens to the rest.
-            bench.write(output, json.dumps({"guests": guests, "adaptive": adaptive, "turns": TURNS * (repetition + 1), "seconds": options.seconds,
+            bench.write(output, json.dumps({"guests": sorted({*guests, *kept_guests}), "adaptive": adaptive, "turns": TURNS * (repetition + 1), "seconds": options.seconds,
                                             "quick": options.quick, "surroundings": surroundings.describe(), "kept": kept_text, "points": run.points + kept}))
     print(output)
     return 0
