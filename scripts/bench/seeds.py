@@ -22,7 +22,9 @@ HEADERS = 54  # Ethernet, IPv4 and TCP before a payload
 RR_PAYLOADS = (1, 64, 256, 1024)
 WINDOW = 64  # frames a stream keeps unacknowledged
 TURNS = 2  # of each window at each work, a repetition
-HANG = 600  # seconds after which a generator is taken for stuck
+WARM_UP = 0.3  # seconds of each work in which windows settle
+SETTLING = 1.2  # the same after a change of policy: a pair that was moved rests for a second
+HANG = 900  # seconds after which a generator is taken for stuck
 
 
 def rr(path, payload, in_flight):
@@ -120,10 +122,10 @@ class Bench:
             arguments += ["--port", f"vm{i}={directory}/{i}.sock,mac=02:56:4c:00:00:{i:02x},queues={queues},busy-poll-us={config.busy_poll}"]
         return f"{directory}/%u.sock", arguments
 
-    def generator(self, sockets, pid, guests, works, extra=(), before=lambda number: None):
+    def generator(self, sockets, pid, guests, works, extra=(), before=lambda number: None, warm_up=WARM_UP):
         """Runs works; @before is told the number of each that comes next."""
         command = [bench.tool("bench_generator"), "--sockets", sockets, "--guests", str(guests), "--daemon", str(pid),
-                   "--seconds", str(self.options.seconds), "--warm-up", str(self.options.warm_up),
+                   "--seconds", str(self.options.seconds), "--warm-up", str(self.options.warm_up or warm_up),
                    "--wire", f"/run/netns/{self.wire.namespace.name},{self.wire.peer},2"] + list(extra) + works
         points = []
         before(0)
@@ -161,7 +163,7 @@ class Bench:
             return [(1, wire), (2, local)]
         return [(config.guests, wire + local)]
 
-    def run_turns(self, configs, daemon_arguments=(), works=None):
+    def run_turns(self, configs, daemon_arguments=(), works=None, warm_up=WARM_UP):
         """Configurations take turns at each work. Returns [(its turn, its number in configs, point)]."""
         sockets, arguments = self.ports(configs[0])
         daemon = self.rig.daemon("--uplink", self.wire.uplink, *configs[0].arguments(), *daemon_arguments, *arguments)
@@ -178,7 +180,7 @@ class Bench:
                          for number in (range(len(configs)) if turn % 2 == 0 else reversed(range(len(configs))))]
                 marks.clear()
                 points = self.generator(sockets, daemon.process.pid, guests, [work for _, _, work in order],
-                                        before=lambda i, order=order: before(configs[order[i][1]]))
+                                        before=lambda i, order=order: before(configs[order[i][1]]), warm_up=warm_up)
                 marks.append((time.monotonic(), migrations(daemon.process.pid)))
                 for (turn, number, _), point, (begin, moved), (end, moved_by_end) in zip(order, points, marks, marks[1:]):
                     point["migrations"] = None if moved is None or moved_by_end is None else (moved_by_end - moved) / (end - begin)
@@ -235,7 +237,7 @@ BY_GUESTS = ("main", "windows")
 TABLES = (*BY_GUESTS, "overcommitted", "symmetry", "idle")
 
 
-def kept_points(path, tables, guests, warm_up):
+def kept_points(path, tables, guests):
     """(what is not measured now of an earlier run, its numbers of guests, what the report is to say of it)"""
     if not path:
         return [], [], None
@@ -243,7 +245,7 @@ def kept_points(path, tables, guests, warm_up):
         earlier = json.load(file)
     points = [point for point in earlier["points"]
               if point["table"] not in tables or (point["table"] in BY_GUESTS and point["config"]["guests"] not in guests)]
-    text = (f"Measured now: {', '.join(tables)} with {', '.join(map(str, guests))} guests, each point after {warm_up} s. "
+    text = (f"Measured now: {', '.join(tables)} with {', '.join(map(str, guests))} guests. "
             f"All else is kept from an earlier run: {earlier['surroundings']}")
     return points, earlier["guests"], text
 
@@ -251,9 +253,10 @@ def kept_points(path, tables, guests, warm_up):
 def main():
     parser = bench.arguments("Measures the seeds' tables.")
     parser.add_argument("--guests", help="numbers of guests (default 1,4,12,24; with --quick 1,24)")
-    parser.add_argument("--repetitions", type=int, default=2, help="of two turns each (default 2)")
+    parser.add_argument("--repetitions", type=int, default=1, help="of two turns each (default 1)")
     parser.add_argument("--seconds", type=float, help="of each work (default 0.3; with --quick 0.25)")
-    parser.add_argument("--warm-up", type=float, default=0.3, help="of each work, seconds, in which placement and windows settle (default 0.3)")
+    parser.add_argument("--warm-up", type=float,
+                        help=f"of each work, seconds, in which placement and windows settle (default {WARM_UP}, {SETTLING} where policies are compared)")
     parser.add_argument("--tables", default=",".join(TABLES), help="which (default all: %(default)s)")
     parser.add_argument("--keep", metavar="JSON", help="take other tables, and those of other numbers of guests, from what an earlier run wrote")
     options = parser.parse_args()
@@ -271,14 +274,14 @@ def main():
     surroundings, start = bench.Surroundings(), time.monotonic()
     with Rig() as rig:
         run = Bench(rig, options)
-        kept, kept_guests, kept_text = kept_points(options.keep, tables, guests, options.warm_up)
+        kept, kept_guests, kept_text = kept_points(options.keep, tables, guests)
         for repetition in range(options.repetitions):
             for n in guests:
-                for table, configs in (("main", policies(n, options.quick)),
-                                       ("windows", [Config(n, busy_poll=window) for window in windows] + [Config(n, busy_poll="0", again=True)])):
+                for table, configs, warm_up in (("main", policies(n, options.quick), SETTLING),
+                                                ("windows", [Config(n, busy_poll=w) for w in windows] + [Config(n, busy_poll="0", again=True)], WARM_UP)):
                     if table in tables:
                         print(f"[{time.monotonic() - start:5.0f} s] repetition {repetition + 1} of {options.repetitions}: {n} guests, {table}", flush=True)
-                        compare(run, repetition, configs, table)
+                        compare(run, repetition, configs, table, warm_up=warm_up)
             if "overcommitted" in tables:
                 overcommitted(run, repetition, windows)
             if "symmetry" in tables:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause
 # make bench-seeds: the seeds' tables on this machine. Table, plots and all points under build/bench. About 40 minutes on two CPUs.
-#   QUICK=1    fewer points and shorter, about 4 minutes
+# A policy has a second to settle before each point.
+#   QUICK=1    fewer points and shorter, about 6 minutes
 #   KEEP=1     also keep table and plots in docs/
 # Options go on to seeds.py (--guests, --repetitions, --seconds, --tables, ...).
 set -euo pipefail
