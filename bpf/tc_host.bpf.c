@@ -4,7 +4,8 @@
  *
  *   tc_host               uplink, egress      stack to guests: unicast is turned into the host link of the port's node; of
  *                                             broadcast and multicast the host link gets a clone
- *   tc_uplink_ingress     uplink, ingress     broadcast and multicast of the wire: the host link gets a clone
+ *   tc_uplink_ingress     uplink, ingress     broadcast and multicast of the wire: the host link gets a clone. With VL_SETTINGS_BY_TC
+ *                                             unicast for guests goes there, too
  *   tc_host_link_ingress  host link, ingress  guests to stack: into the uplink's ingress, marked
  *
  * Why nothing circles: what a guest sent bears VL_MARK_FROM_GUEST when it enters the uplink's ingress, and
@@ -73,13 +74,24 @@ static __always_inline void spread(struct __sk_buff *skb, const struct vl_port_v
 	skb->queue_mapping = way % queues + 1;
 }
 
+/* Into the host link of the port's node. What is longer than its MTU is cut on the way, open checksums are completed, tags put in. */
+static __always_inline int to_port(struct __sk_buff *skb, const struct vl_settings *set, const struct vl_port_value *port)
+{
+	const __u32 node = host_link_of(set, port->node), ifindex = node < VL_NODES_MAX ? set->host_link_ifindex[node] : 0;
+
+	if (!ifindex)
+		return TC_ACT_UNSPEC;
+	spread(skb, port, set->host_link_queues[node]);
+	count(VL_TC_HOST_TO_GUEST);
+	return bpf_redirect(ifindex, 0);
+}
+
 SEC("tc")
 int tc_host(struct __sk_buff *skb)
 {
 	const struct vl_settings *set = settings_get();
 	const struct vl_port_value *port;
 	struct destination to;
-	__u32 node, ifindex;
 
 	if (!set || !(set->flags & VL_SETTINGS_READY))
 		return TC_ACT_UNSPEC;
@@ -90,15 +102,7 @@ int tc_host(struct __sk_buff *skb)
 		return flood_to_guests(skb, set);
 
 	port = find_port(&to.key);
-	if (!port)
-		return TC_ACT_UNSPEC;
-	node = host_link_of(set, port->node);
-	ifindex = node < VL_NODES_MAX ? set->host_link_ifindex[node] : 0;
-	if (!ifindex)
-		return TC_ACT_UNSPEC;
-	spread(skb, port, set->host_link_queues[node]);
-	count(VL_TC_HOST_TO_GUEST);
-	return bpf_redirect(ifindex, 0);
+	return port ? to_port(skb, set, port) : TC_ACT_UNSPEC;
 }
 
 /*
@@ -121,6 +125,28 @@ static __always_inline bool restore_mac_header(struct __sk_buff *skb, const stru
 	return !bpf_skb_change_head(skb, sizeof(*wire), 0) && !bpf_skb_store_bytes(skb, 0, wire, sizeof(*wire), 0);
 }
 
+/* What xdp_steer does on other uplinks. The kernel has put the outer tag beside the frame. */
+static __always_inline int unicast_of_wire(struct __sk_buff *skb, const struct vl_settings *set, const struct ethhdr *wire)
+{
+	struct vl_port_key key = { .vlan = skb->vlan_present ? skb->vlan_tci & VLAN_ID_MASK : VL_VLAN_NONE };
+	const struct vl_port_value *port;
+
+	__builtin_memcpy(key.mac, wire->h_dest, sizeof(key.mac));
+	port = find_port(&key);
+	if (!port)
+		return TC_ACT_UNSPEC;
+	if (!port->queue_pairs) {
+		count(VL_XDP_PORT_DOWN);
+		return TC_ACT_SHOT;
+	}
+	if (!restore_mac_header(skb, wire)) {
+		count(VL_TC_REDIRECT_FAILED);
+		return TC_ACT_SHOT;
+	}
+	skb_pull_headers(skb);
+	return to_port(skb, set, port);
+}
+
 SEC("tc")
 int tc_uplink_ingress(struct __sk_buff *skb)
 {
@@ -134,8 +160,10 @@ int tc_uplink_ingress(struct __sk_buff *skb)
 	}
 	if (!set || !(set->flags & VL_SETTINGS_READY))
 		return TC_ACT_UNSPEC;
-	if (bpf_skb_load_bytes_relative(skb, 0, &wire, sizeof(wire), BPF_HDR_START_MAC) || !(wire.h_dest[0] & 1))
+	if (bpf_skb_load_bytes_relative(skb, 0, &wire, sizeof(wire), BPF_HDR_START_MAC))
 		return TC_ACT_UNSPEC;
+	if (!(wire.h_dest[0] & 1))
+		return set->flags & VL_SETTINGS_BY_TC ? unicast_of_wire(skb, set, &wire) : TC_ACT_UNSPEC;
 	if (!restore_mac_header(skb, &wire)) {
 		count(VL_TC_REDIRECT_FAILED);
 		return TC_ACT_UNSPEC;

@@ -4,7 +4,7 @@
  *
  * One object for both kinds of device. On an uplink whatever is for nobody here goes on to the host's stack. A host link
  * (VL_SETTINGS_HOST_LINK) has no stack behind it: what is for nobody is dropped and counted, and broadcast and multicast,
- * which only the tc programs put there, go to the flood worker.
+ * which only the tc programs put there, go to the flood worker. On a device that lies on others (VL_SETTINGS_BY_TC) everything passes.
  */
 #include "steer.h"
 
@@ -67,6 +67,8 @@ int xdp_steer(struct xdp_md *ctx)
 		return XDP_PASS;
 	if (!(set->flags & VL_SETTINGS_READY))
 		return not_ours(set, VL_XDP_NO_LANE);
+	if (set->flags & VL_SETTINGS_BY_TC)
+		return to_stack();
 	if (!parse_destination(data, end, &to))
 		return not_ours(set, VL_XDP_MALFORMED);
 	if (set->flags & VL_SETTINGS_LEARNED)

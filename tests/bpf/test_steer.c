@@ -21,6 +21,20 @@ static void known_unicast(void **state)
 	expect(f, &p, XDP_REDIRECT, VL_XDP_TO_LANE);
 }
 
+/* Where XDP cannot see frames as they were, tc steers: known or not, all pass. */
+static void by_tc(void **state)
+{
+	struct fixture *f = *state;
+	struct packet p;
+
+	f->settings.flags |= VL_SETTINGS_BY_TC;
+	put_settings(f);
+	udp(&p, guest);
+	expect(f, &p, XDP_PASS, VL_XDP_TO_STACK);
+	udp(&p, broadcast);
+	expect(f, &p, XDP_PASS, VL_XDP_TO_STACK);
+}
+
 static void for_the_stack(void **state)
 {
 	struct fixture *f = *state;
@@ -250,6 +264,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		TEST(known_unicast),
 		TEST(for_the_stack),
+		TEST(by_tc),
 		TEST(vlans),
 		TEST(priority_tag_is_untagged),
 		TEST(trunk_takes_any_vlan),

@@ -350,6 +350,37 @@ static void wire_broadcast(void **state)
 	expect_no_more(f);
 }
 
+/*
+ * On a device that lies on others unicast for guests takes the way of broadcasts, its tag beside the frame or none. The socket on the uplink
+ * taps it before tc, so it sees all of the wire's frames.
+ */
+static void wire_to_guest_by_tc(void **state)
+{
+	static const uint8_t of_vlan[6] = { 0x52, 0x54, 0, 0, 0, 2 }, down[6] = { 0x52, 0x54, 0, 0, 0, 3 };
+	struct fixture *f = *state;
+	uint8_t id;
+
+	put_port(f, of_vlan, 100, 1, 1);
+	put_port(f, down, VL_VLAN_NONE, 1, 0);
+	expect(f, UPLINK, send_from(f, WIRE, guest)); /* elsewhere XDP has taken them: what comes here is the stack's */
+	f->settings.flags |= VL_SETTINGS_BY_TC;
+	put_settings(f);
+	id = send_from(f, WIRE, guest);
+	expect(f, UPLINK, id);
+	expect(f, ENGINE, id);
+	id = send_tagged(f, WIRE, of_vlan, peer, 100);
+	expect_tagged(f, UPLINK, id, 100);
+	expect_tagged(f, ENGINE, id, 100);
+	assert_int_equal(counter(f, VL_TC_HOST_TO_GUEST), 2);
+	/* Another VLAN, and none: not the guest's. */
+	expect_tagged(f, UPLINK, send_tagged(f, WIRE, of_vlan, peer, 101), 101);
+	expect(f, UPLINK, send_from(f, WIRE, of_vlan));
+	expect(f, UPLINK, send_from(f, WIRE, down));
+	assert_int_equal(counter(f, VL_XDP_PORT_DOWN), 1);
+	expect(f, UPLINK, send_from(f, ENGINE, guest)); /* bears the mark: must not circle */
+	expect_no_more(f);
+}
+
 /* To the stack, as coming from the uplink; neither back to the guests nor out. */
 static void guest_to_host(void **state)
 {
@@ -529,6 +560,7 @@ int main(void)
 		TEST(host_to_guest_with_tag),
 		TEST(host_broadcast),
 		TEST(wire_broadcast),
+		TEST(wire_to_guest_by_tc),
 		TEST(guest_to_host),
 		TEST(guest_to_socket),
 		TEST(not_ready),

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "common/util.h"
+#include "control/bpf_loader.h"
 #include "control/host_link.h"
 #include "control/lane_fit.h"
 #include "control/uplink.h"
@@ -423,6 +424,49 @@ static void test_warnings(void **state)
 	rig_command("ip link del vhltbr");
 }
 
+static bool kernel_has(const char *kind)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "ip link add link " UPLINK " vhltprobe type %s $([ %s = vlan ] && echo id 9) 2>/dev/null && ip link del vhltprobe", kind, kind);
+	return system(command) == 0;
+}
+
+/* XDP there sees frames changed: tc steers instead. On the devices below, XDP does. */
+static void test_on_other_devices(void **state)
+{
+	static const struct {
+		const char *kind, *make;
+		bool lies;
+	} cases[] = {
+		{ "bond", "ip link add vhltover numtxqueues 1 numrxqueues 1 type bond mode active-backup && ip link set " UPLINK " down && ip link set " UPLINK " master vhltover", true },
+		{ "bridge", "ip link add vhltover type bridge && ip link set " UPLINK " master vhltover", true },
+		{ "macvlan", "ip link add link " UPLINK " vhltover type macvlan mode passthru", true },
+		{ "vlan", "ip link add link " UPLINK " vhltover type vlan id 7", true },
+		{ "veth", "ip link add vhltover type veth peer name vhltpeer && ip link set vhltpeer up", false },
+	};
+
+	unsigned tried = 0;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct uplink_setup s = setup_of("vhltover", 1);
+		struct uplink *uplink;
+
+		/* Not every kernel has them all. */
+		if (!kernel_has(cases[i].kind))
+			continue;
+		tried++;
+		rig_command("ip link set " UPLINK " up && %s && ip link set vhltover up", cases[i].make);
+		s.config.mode = LANE_MODE_GENERIC;
+		uplink = open_or_fail(&s);
+		assert_int_equal(!!(bpf_set_settings(uplink_bpf(uplink), -1)->flags & VL_SETTINGS_BY_TC), cases[i].lies);
+		assert_int_equal(strstr(uplink_warnings(uplink), "lies on other devices") != NULL, cases[i].lies);
+		uplink_close(uplink);
+		rig_command("ip link del vhltover");
+	}
+	assert_true(tried >= 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -439,6 +483,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_tx_checksum, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_device_goes_away, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_warnings, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_on_other_devices, setup, teardown),
 	};
 	int code = rig_enter();
 

@@ -32,6 +32,9 @@ struct netdev_info {
 
 int netdev_get(const char *ifname, struct netdev_info *info, struct error *error); /* -ENODEV names the interface */
 
+/* Devices that @ifname lies on (of a bond or bridge: its members). Return: how many there are, of which at most @max are in @names. */
+unsigned netdev_lower(const char *ifname, char (*names)[IF_NAMESIZE], unsigned max);
+
 /* A name that the kernel could take: 1 to 15 characters, no `/`, `:` or white space, not `.` or `..`. Any command may ask. */
 int netdev_check_name(const char *ifname, struct error *error);
 

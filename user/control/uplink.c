@@ -145,6 +145,9 @@ static int open_lanes(struct uplink *uplink, struct error *error)
 	code = bpf_set_fill_lanes(uplink->bpf, -1, uplink->device, error);
 	if (code < 0)
 		return code;
+	/* Before anything passes: XDP may steer only what it sees as it was on the wire. */
+	if (lane_device_mode(uplink->device) == LANE_MODE_GENERIC && uplink_lies_on_others(&uplink->info))
+		bpf_set_settings(uplink->bpf, -1)->flags |= VL_SETTINGS_BY_TC;
 	tune_napi(uplink);
 	follow_checksum_offload(uplink);
 	return 0;

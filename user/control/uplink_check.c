@@ -124,6 +124,12 @@ static void check_veth_peer(const struct netdev_info *info, struct uplink_warnin
 			    info->ifname, peer, peer);
 }
 
+/* Bonds, bridges, VLANs: what the devices below have made of a frame is what they get, and what XDP on them gets to see. */
+bool uplink_lies_on_others(const struct netdev_info *info)
+{
+	return uplink_needs_generic(info) || !strcmp(info->kind, "bridge") || netdev_lower(info->ifname, NULL, 0) > 0;
+}
+
 void uplink_check_surprises(const struct netdev_info *info, unsigned workers, struct uplink_warnings *warnings)
 {
 	char master[IF_NAMESIZE];
@@ -144,4 +150,8 @@ void uplink_check_surprises(const struct netdev_info *info, unsigned workers, st
 			    info->ifname, info->rx_queues, info->rx_queues == 1 ? "" : "s", workers, info->ifname, workers);
 	if (!strcmp(info->kind, "veth"))
 		check_veth_peer(info, warnings);
+	if (uplink_lies_on_others(info))
+		uplink_warn(warnings,
+			    "uplink %s: lies on other devices, so frames from the wire reach guests through the host's stack (tc), which is slower; "
+			    "name one of those devices if one will do", info->ifname);
 }

@@ -20,7 +20,10 @@ int uplink_check(const struct uplink_setup *setup, struct netdev_info *info, str
 /* Sockets never get what native XDP sees on these (bond, team): only generic XDP serves. */
 bool uplink_needs_generic(const struct netdev_info *info);
 
-/* Carrier, membership, queues against workers, a veth peer's offloads. */
+/* Has it frames only after other devices? By then they may be merged, and without their tags: no XDP program can steer them. */
+bool uplink_lies_on_others(const struct netdev_info *info);
+
+/* Carrier, membership, queues against workers, a veth peer's offloads, devices below. */
 void uplink_check_surprises(const struct netdev_info *info, unsigned workers, struct uplink_warnings *warnings);
 
 #endif
