@@ -119,6 +119,15 @@ static uint64_t nodes_in_use(const struct engine *engine)
 	return nodes ? nodes : 1;
 }
 
+/*
+ * Do frames come whose checksum was left to a device? Never from hardware that hands its own frames to XDP: they were on a wire. But a device
+ * of software passes on what stacks behind it left to "hardware", and generic XDP sees a frame when the kernel has begun to work on it.
+ */
+static bool has_open_checksums(struct uplink *uplink)
+{
+	return uplink_info(uplink)->kind[0] || lane_device_mode(uplink_device(uplink)) == LANE_MODE_GENERIC;
+}
+
 static int add_device(struct engine *engine, struct lane_device *device, unsigned domain, bool is_uplink, int node, struct error *error)
 {
 	if (engine->device_count == WORKER_DEVICES_MAX)
@@ -128,7 +137,7 @@ static int add_device(struct engine *engine, struct lane_device *device, unsigne
 		.device = device,
 		.domain = (uint16_t)domain,
 		.is_uplink = is_uplink,
-		.open_checksums = is_uplink && !strcmp(uplink_info(engine->uplinks[domain])->kind, "veth"),
+		.open_checksums = is_uplink && has_open_checksums(engine->uplinks[domain]),
 		.node = node,
 	};
 	return 0;

@@ -26,7 +26,7 @@
 #include "datapath/grace.h"
 #include "datapath/worker_private.h"
 
-/* A veth's peer may leave checksums to a device that is not there. Those that hold just the pseudo-header's sum are completed. */
+/* Stacks behind a veth or a bridge may leave checksums to a device that is not there. Those that hold just the pseudo-header's sum are completed. */
 static void find_open_checksums(struct frame_burst *burst)
 {
 	struct layout layout;

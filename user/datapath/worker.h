@@ -24,7 +24,7 @@ struct worker_device {
 	struct lane_device *device;
 	uint16_t domain;
 	bool is_uplink;
-	bool open_checksums; /* its frames may come with checksums left to a device (veth): each is looked at */
+	bool open_checksums; /* its frames may come with checksums left to a device (veth, bridge, ...): each is looked at */
 	int node;
 };
 
