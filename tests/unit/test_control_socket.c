@@ -50,6 +50,8 @@ static json_t *refuse(void *context, json_t *params, struct error *error)
 		error_set(error, -ENOMEM, "out of memory; free some memory");
 	else if (how && strcmp(how, "bytes") == 0)
 		error_set(error, -EPERM, "name '\xff': no; give another");
+	else if (how && strcmp(how, "cut") == 0)
+		error_set(error, -EPERM, "name '\xc3\xb6\xe2\x82\xac\xf0\x9f\x90\xa7\xc3': has '\xed\xa0\x80' \xc0\xaf where it may not; rename it");
 	return NULL;
 }
 
@@ -248,6 +250,31 @@ static void errors(void **state)
 	expect_error(fd, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"refuse\"}", JSON_RPC_INTERNAL_ERROR);
 	expect_error(fd, "[]", JSON_RPC_INVALID_REQUEST);
 	expect_alive(fd);
+	close(fd);
+}
+
+/* A reason that quotes bytes which are no UTF-8, or was cut within a character, keeps all else that it says. */
+static void reason_survives_bytes(void **state)
+{
+	static const struct {
+		const char *how, *message;
+	} cases[] = {
+		{ "bytes", "name '?': no; give another" },
+		{ "cut", "name '\xc3\xb6\xe2\x82\xac\xf0\x9f\x90\xa7?': has '?\?\?' ?\? where it may not; rename it" },
+	};
+	struct fixture *f = *state;
+	int fd = dial(f->path);
+
+	for (unsigned i = 0; i < ARRAY_SIZE(cases); i++) {
+		char line[128];
+		json_t *response;
+
+		snprintf(line, sizeof(line), "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"refuse\",\"params\":{\"how\":\"%s\"}}\n", cases[i].how);
+		send_text(fd, line);
+		response = receive(fd);
+		assert_string_equal(json_string_value(json_object_get(json_object_get(response, "error"), "message")), cases[i].message);
+		json_decref(response);
+	}
 	close(fd);
 }
 
@@ -516,7 +543,7 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(requests),	     T(errors),	      T(refusal_names_errno),	  T(notifications_and_batches), T(batch_too_long),
+		T(requests),	     T(errors),	      T(reason_survives_bytes), T(refusal_names_errno),	  T(notifications_and_batches), T(batch_too_long),
 		T(split_and_joined_lines), T(line_too_long), T(reader_that_never_reads), T(response_too_large),	 T(too_many_clients),
 		T(hang_ups),	     T(second_instance), T(stale_socket),	  T(not_ours_to_remove),
 	};

@@ -11,16 +11,43 @@
 
 #define METHODS_LISTED 64
 #define PARAMETERS_MAX 16
+#define MESSAGE_MAX sizeof(((struct error *)NULL)->text)
+
+/* Length of the UTF-8 sequence at @p (RFC 3629, section 4), 0 if there is none. */
+static unsigned utf8_length(const unsigned char *p)
+{
+	const unsigned length = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+
+	for (unsigned i = 1; i < length; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0) || (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90))
+		return 0;
+	return length;
+}
+
+/* Messages quote users' values, and cut them where room ends: what is no UTF-8 becomes '?'. */
+static json_t *text_of_bytes(const char *message)
+{
+	char text[MESSAGE_MAX];
+	unsigned length;
+
+	copy_string(text, sizeof(text), message);
+	for (char *p = text; *p; p += length) {
+		length = utf8_length((const unsigned char *)p);
+		if (!length) {
+			*p = '?';
+			length = 1;
+		}
+	}
+	return json_string(text);
+}
 
 /* Takes @id's reference. @error_name: symbolic errno or NULL. */
 static json_t *error_response(json_t *id, int code, const char *message, const char *error_name)
 {
-	json_t *text = json_string(message), *error;
+	json_t *error = json_pack("{s:i, s:o}", "code", code, "message", text_of_bytes(message));
 
-	/* Messages quote users' values; what is no UTF-8 is not worth losing the answer for. */
-	if (!text)
-		text = json_string("refused; the reason quotes bytes that are no UTF-8: see the daemon's log");
-	error = json_pack("{s:i, s:o}", "code", code, "message", text);
 	if (error && error_name)
 		json_object_set_new(error, "data", json_pack("{s:s}", "errno", error_name));
 	return json_pack("{s:s, s:o, s:o}", "jsonrpc", "2.0", "error", error, "id", id);

@@ -61,7 +61,7 @@ static int pair_param(const struct managed_port *mp, json_t *params, unsigned *p
 	if (!text)
 		return error->code;
 	if (!number_parse(text, 0, mp->config.queues - 1, &number))
-		return error_set(error, -EINVAL, "queue %s/%s: the port has pairs 0 to %u; name one of them", mp->config.name, text,
+		return error_set(error, -EINVAL, "queue %s/%.64s: the port has pairs 0 to %u; name one of them", mp->config.name, text,
 				 mp->config.queues - 1);
 	*pair = (unsigned)number;
 	return 0;
@@ -112,7 +112,7 @@ static json_t *method_port_add(void *context, json_t *params, struct error *erro
 	json_object_foreach(params, key, value) {
 		text = text_of(value, buffer, sizeof(buffer));
 		if (!text) {
-			error_set(error, -EINVAL, "port.add: %s: neither text nor whole number; give one of them", key);
+			error_set(error, -EINVAL, "port.add: %.64s: neither text nor whole number; give one of them", key);
 			return NULL;
 		}
 		if (config_port_set(&config, key, text, error))
@@ -154,7 +154,7 @@ static json_t *method_port_set(void *context, json_t *params, struct error *erro
 			continue;
 		text = text_of(value, buffer, sizeof(buffer));
 		if (!text) {
-			error_set(error, -EINVAL, "port %s: %s: neither text nor whole number; give one of them", mp->config.name, key);
+			error_set(error, -EINVAL, "port %s: %.64s: neither text nor whole number; give one of them", mp->config.name, key);
 			return NULL;
 		}
 		if (ports_check_set(context, mp, &wanted, key, text, error))
@@ -199,7 +199,7 @@ static json_t *method_queue_set(void *context, json_t *params, struct error *err
 	}
 	cpu_auto = cpu_text && !strcmp(cpu_text, "auto");
 	if (cpu_text && !cpu_auto && !number_parse(cpu_text, 0, CPUS_MAX - 1, &cpu)) {
-		error_set(error, -EINVAL, "queue %s/%u: cpu=%s: neither 'auto' nor a CPU number; give one of them, CPUs from 0 to %d", mp->config.name,
+		error_set(error, -EINVAL, "queue %s/%u: cpu=%.64s: neither 'auto' nor a CPU number; give one of them, CPUs from 0 to %d", mp->config.name,
 			  pair, cpu_text, CPUS_MAX - 1);
 		return NULL;
 	}
@@ -238,7 +238,7 @@ static json_t *method_worker_set(void *context, json_t *params, struct error *er
 	json_object_foreach(params, key, value) {
 		text = json_is_boolean(value) ? (json_is_true(value) ? "true" : "false") : text_of(value, buffer, sizeof(buffer));
 		if (!text || (strcmp(key, "policy") && strcmp(key, "per-port") && strcmp(key, "pin"))) {
-			error_set(error, -EINVAL, "worker.set: %s: cannot be set while the daemon runs; give policy, per-port or pin", key);
+			error_set(error, -EINVAL, "worker.set: %.64s: cannot be set while the daemon runs; give policy, per-port or pin", key);
 			return NULL;
 		}
 		if (config_set(&wanted, key, text, error))

@@ -312,7 +312,7 @@ struct managed_port *ports_find(struct engine *engine, const char *name, struct 
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++)
 		if (engine->ports[id] && !strcmp(engine->ports[id]->config.name, name))
 			return engine->ports[id];
-	error_set(error, -ENOENT, "port %s: there is none of that name; see `vhostlane port list`", name);
+	error_set(error, -ENOENT, "port %.64s: there is none of that name; see `vhostlane port list`", name);
 	return NULL;
 }
 
