@@ -398,6 +398,29 @@ static void tags_move_offsets(void **state)
 	scatter_free(&s);
 }
 
+/* What begins at the end of the longest frame must stay where it is under the tag that an access port puts in front. */
+static void checksums_at_the_end_of_the_longest(void **state)
+{
+	struct frame_offload offload;
+	struct vnet_header h = {.flags = VNET_NEEDS_CSUM, .csum_offset = 6};
+	unsigned good = 0;
+
+	memset(bytes, 0, FRAME_LENGTH_MAX);
+	memcpy(bytes + 12, "\x88\xb5", 2); /* no protocol that is known: the driver's word is taken */
+	for (unsigned start = FRAME_LENGTH_MAX - 200; start <= UINT16_MAX; start++) {
+		struct frame frame = {.head = bytes + FRAME_HEADROOM, .length = FRAME_LENGTH_MAX};
+
+		h.csum_start = (uint16_t)start;
+		if (judge_bytes(&h, FRAME_LENGTH_MAX, VNET_F_CSUM, &offload) != VNET_GOOD)
+			continue;
+		good++;
+		frame.offload = offload;
+		frame_offload_shift(&frame, 4);
+		assert_int_equal(frame.offload.csum_start, start + 4);
+	}
+	assert_true(good > 100);
+}
+
 /* Any header on any packet: whatever passes is lawful. */
 static void hostile_headers(void **state)
 {
@@ -452,6 +475,7 @@ int main(void)
 		cmocka_unit_test(receivers),
 		cmocka_unit_test(header_of_a_verified_frame),
 		cmocka_unit_test(tags_move_offsets),
+		cmocka_unit_test(checksums_at_the_end_of_the_longest),
 		cmocka_unit_test(hostile_headers),
 	};
 

@@ -35,7 +35,8 @@ static const struct gso_kind {
 /* Where the transport header is known, the driver must mean it; where it is not (tunnels, fragments), its word is taken. */
 static enum vnet_verdict judge_checksum(const struct frame *frame, const struct layout *layout, uint32_t start, uint32_t offset)
 {
-	if (start < ETHERNET_HEADER_LENGTH || start >= frame->length)
+	/* Of the longest frames, tags that are pushed later could move what begins at the end out of the field's range. */
+	if (start < ETHERNET_HEADER_LENGTH || start >= frame->length || start > UINT16_MAX - FRAME_HEADROOM)
 		return VNET_CSUM_START;
 	if (layout->transport ? start < layout->transport : start <= layout->network)
 		return VNET_CSUM_START;
