@@ -215,7 +215,12 @@ static void test_put_too_large(void **state)
 	desc_set(d, 1, BUFFERS_AT + 4096, 1000, VRING_DESC_F_WRITE, 0);
 	driver_offer(d, 0);
 	driver_offer(d, 1);
+	memset(c, 0, sizeof(*c));
 	assert_int_equal(ring_put(&d->ring, &large, &marked), -EMSGSIZE);
+	assert_int_equal(c->buffers_too_small, 1);
+	large.offload.gso = FRAME_GSO_TCP4; /* comes again as its segments, and is not counted */
+	assert_int_equal(ring_put(&d->ring, &large, &marked), -EMSGSIZE);
+	assert_int_equal(c->buffers_too_small, 1);
 	assert_int_equal(ring_put(&d->ring, &fits, &marked), 0);
 	ring_put_done(&d->ring);
 	driver_expect_used(d, 0, 1000);

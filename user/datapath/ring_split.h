@@ -148,7 +148,7 @@ unsigned ring_pending(struct ring *ring);
  * (5.1.6.4); a frame that does not fit what is available is left out whole: no chain is consumed (-ENOBUFS), and without
  * mergeable buffers a frame larger than its chain is dropped and counted (-EMSGSIZE), the chain kept for the next.
  * A coalesced frame whose parts are to be verified (offload.sums) and of which one is wrong is left out whole, too (-EBADMSG). Such a frame
- * is never counted as dropped: its parts can be put.
+ * is never counted as dropped: its parts can be put. Nor is one with offload.gso that is too large: its segments can.
  * Return: 0, -ENOBUFS, -EMSGSIZE, -EBADMSG, -EIO (faulted). Used entries are published by ring_put_done().
  */
 int ring_put(struct ring *ring, const struct frame *frame, const struct vnet_header *header);

@@ -193,12 +193,12 @@ static int put_chains(struct ring *ring, struct put *put)
 	return 0;
 }
 
-/* A coalesced frame is not counted: its parts come next. */
+/* A frame that comes again in parts is not counted: a coalesced one, and one to be segmented that is too large as it is. */
 static int put_failed(struct ring *ring, const struct frame *frame, uint32_t total, int rc)
 {
 	if (!frame->offload.sums && rc == -ENOBUFS)
 		ring_count(&ring->counters.no_buffers, 1);
-	else if (!frame->offload.sums && rc == -EMSGSIZE)
+	else if (frame->offload.gso == FRAME_GSO_NONE && rc == -EMSGSIZE)
 		ring_count(&ring->counters.buffers_too_small, 1);
 	if (rc != -EIO) {
 		ring->lacking_length = total;

@@ -113,6 +113,9 @@ static bool put_offloaded(struct worker *w, const struct port_view *view, struct
 	code = ring_put(ring, frame, &header);
 	if (unlikely(code && frame->offload.sums))
 		return put_parts(w, ring, frame, result);
+	/* Not even all of the ring's buffers hold it (a short ring, short buffers): in pieces it comes all the same. */
+	if (unlikely(code == -EMSGSIZE && frame->offload.gso != FRAME_GSO_NONE))
+		return put_segments(w, view, ring, frame, result);
 	return count_put_one(result, frame, code);
 }
 
