@@ -104,6 +104,23 @@ static void vlan_trunks(void **state)
 	assert_false(vl_vlan_allowed(&p.vlan.listed, 9));
 }
 
+/* The list that takes most text is shown whole: what is shown can be given back. */
+static void longest_trunk(void **state)
+{
+	struct config_port p, again;
+	char text[CONFIG_VLAN_TEXT];
+	struct error e;
+
+	config_port_init(&p);
+	p.vlan = (struct config_vlan){ .mode = CONFIG_VLAN_TRUNK, .id = 4094 };
+	for (unsigned v = 1; v <= 4094; v++)
+		if (v % 3 != 1)
+			p.vlan.listed.allowed[v / 64] |= 1ull << (v % 64);
+	config_port_init(&again);
+	assert_int_equal(config_port_set(&again, "vlan", config_format_vlan(&p.vlan, text), &e), 0);
+	assert_memory_equal(&again.vlan, &p.vlan, sizeof(p.vlan));
+}
+
 static void port_values_refused(void **state)
 {
 	static const struct {
@@ -396,7 +413,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(port_keys),
 		cmocka_unit_test(settable_keys),
-		cmocka_unit_test(vlan_trunks),
+		cmocka_unit_test(vlan_trunks), cmocka_unit_test(longest_trunk),
 		cmocka_unit_test(port_values_refused),
 		cmocka_unit_test(socket_path_length),
 		cmocka_unit_test(busy_poll_text),

@@ -93,7 +93,7 @@ static inline uint16_t config_vlan_key(const struct config_vlan *vlan)
 {
 	return vlan->mode == CONFIG_VLAN_ACCESS ? vlan->id : 0;
 }
-#define CONFIG_VLAN_TEXT 1024
+#define CONFIG_VLAN_TEXT 14336 /* all that can be listed: at worst two of three VLANs, "1000-1001+" */
 const char *config_format_vlan(const struct config_vlan *vlan, char text[CONFIG_VLAN_TEXT]);
 
 #define CONFIG_ORIGIN_TEXT 192
