@@ -442,6 +442,22 @@ def test_check_names_what_would_fail(rig):
     assert "mkdir" in found["port a"]["remedy"]
 
 
+def test_check_of_numbers_and_addresses_that_the_machine_decides(rig):
+    """Fewer worker slots than CPUs are no fewer workers; the uplink's own address is no guest's: `run` says the same."""
+    wire = rig.wire(queues=2)
+    words = ("--control", rig.path("c.sock"), "--uplink", wire.uplink, "--port", f"vm1={rig.path('vm1.sock')},mac={wire.mac}")
+    text = run("check", *words).stdout
+    assert re.search(rf"(?m)^fail port vm1: mac {wire.mac} is the address of uplink {wire.uplink}; choose another address", text), text
+    refused = run("run", *words)
+    assert refused.returncode == 1 and f"mac={wire.mac} is the address of uplink {wire.uplink}" in refused.stderr
+    cpus = os.sched_getaffinity(0)
+    if len(cpus) > 1:
+        words = ("--control", rig.path("c.sock"), "--threads", str(len(cpus) - 1))
+        assert re.search(rf"(?m)^warn workers, threads: {len(cpus) - 1}, but there is a worker on each of {len(cpus)} CPUs; name fewer", run("check", *words).stdout)
+        daemon = rig.daemon("--threads", str(len(cpus) - 1))
+        assert f"threads: {len(cpus) - 1} is less than one a CPU" in daemon.log() and len(daemon.json("worker", "list")) == len(cpus)
+
+
 def test_check_sees_what_is_in_use(rig, daemon):
     found = findings("--control", daemon.control, "--port", f"vm1={rig.path('vm1.sock')}", "--port", f"x={rig.path('vm2.sock')},role=client",
                      status=1)

@@ -40,6 +40,9 @@ static unsigned check_cpus(struct check *check)
 	}
 	slots = workforce_slots(config, cpulist_count(&cpus));
 	check_found(check, CHECK_OK, "cpus", NULL, "%u workers on %s", slots, cpulist_format(&cpus, text, sizeof(text)));
+	if (config->threads && config->threads < slots)
+		check_found(check, CHECK_WARN, "workers, threads", "name fewer CPUs by --cpus, or leave it out", "%u, but there is a worker on each of %u CPUs",
+			    config->threads, slots);
 	if (config->policy == PLACEMENT_MULTI_WORKER && config->workers_per_port > slots)
 		check_found(check, CHECK_WARN, "workers, per-port", "give --threads a larger number, or it a smaller one", "%u, but there are %u workers",
 			    config->workers_per_port, slots);
@@ -262,6 +265,18 @@ static bool check_node(struct check *check, const char *what, const struct confi
 	return false;
 }
 
+/* `run` refuses a port with the address of its uplink: the host would hear nothing any more. */
+static void check_mac(struct check *check, const char *what, const struct config_port *port)
+{
+	const struct config *config = check->config;
+	const char *ifname = port->uplink[0] ? port->uplink : config->uplink_count ? config->uplinks[0].ifname : "";
+	struct netdev_info info;
+	char mac[MAC_TEXT];
+
+	if (port->has_mac && ifname[0] && netdev_get(ifname, &info, NULL) == 0 && !memcmp(info.mac, port->mac, sizeof(info.mac)))
+		check_found(check, CHECK_FAIL, what, "choose another address", "mac %s is the address of uplink %s", mac_format(port->mac, mac), ifname);
+}
+
 static void check_ports(struct check *check)
 {
 	const struct config *config = check->config;
@@ -276,6 +291,7 @@ static void check_ports(struct check *check)
 		snprintf(what, sizeof(what), "port %s", config->ports[i].name);
 		if (!check_node(check, what, &config->ports[i], topology))
 			continue;
+		check_mac(check, what, &config->ports[i]);
 		if (config->ports[i].role == PORT_ROLE_CLIENT)
 			check_client_port(check, what, &config->ports[i]);
 		else

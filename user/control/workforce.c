@@ -52,6 +52,9 @@ int workforce_plan(struct engine *engine, struct error *error)
 		engine->cpus_of_slots[engine->cpu_count++] = cpu;
 	}
 	engine->slot_count = workforce_slots(config, engine->cpu_count);
+	if (config->threads && config->threads < engine->slot_count)
+		log_warning("threads: %u is less than one a CPU: there are %u workers all the same; name fewer CPUs (--cpus), or leave threads out",
+			    config->threads, engine->slot_count);
 	return 0;
 }
 
