@@ -45,7 +45,7 @@
 	X(COALESCED, "frames_coalesced", 0)		     /* of a device, merged into larger ones */        \
 	X(COMPLETED_PARTIAL, "partial_checksums", 0)	     /* of a device, came with an open checksum */     \
 	X(DROP_FROM_GUEST_HOST_FULL, "from_guest_host_full", 1)	     /* host link could not take it */         \
-	X(DROP_VLAN, "vlan_mismatch", 1)			     /* a tag where none is allowed */
+	X(DROP_VLAN, "vlan_mismatch", 1)			     /* a tag where none is allowed, or the wrong one, or none */
 
 enum port_counter {
 #define PORT_COUNTER_ENUM(name, text, drop) PORT_##name,
@@ -69,7 +69,7 @@ static inline void counter_add(struct port_counters *c, enum port_counter which,
 #define WORKER_COUNTERS(X)                                                                                       \
 	X(ROUNDS, "rounds", 0)		       /* turns of the loop */                                           \
 	X(POLLS, "polls", 0)		       /* rings and lanes looked at */                                   \
-	X(HITS, "hits", 0)		       /* polls that found work */                                       \
+	X(HITS, "hits", 0)		       /* turns that found work */                                       \
 	X(POLLS_PREEMPTED, "polls_preempted", 0) /* that took long, with the CPU taken away since the last such */            \
 	X(SLEEPS, "sleeps", 0)                                                                                   \
 	X(WAKE_KICK, "kicks_received", 0)                                                                        \
