@@ -324,6 +324,8 @@ def test_port_life(rig, daemon):
     wrong("port", "add", f"vm4={rig.path('vm1.sock')}", "--control", daemon.control, status=1, says="vm1")
     wrong("port", "set", "vm3", "mac=52:54:00:00:00:02", "--control", daemon.control, status=1,
           says="port vm3: mac=52:54:00:00:00:02 belongs to port vm2")
+    for role in ("server", "client"):  # the daemon as its own client
+        wrong("port", "add", f"vm4={daemon.control},role={role}", "--control", daemon.control, status=1, says="is the control socket")
     daemon.cli("port", "set", "vm2", "mac=auto")
     daemon.cli("port", "set", "vm3", "mac=52:54:00:00:00:02")
     assert daemon.json("port", "show", "vm3")["last_fault_ago_s"] is None

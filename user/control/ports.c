@@ -229,6 +229,8 @@ static int check_node(const struct engine *engine, const struct config_port *con
 
 static int check_clash(const struct engine *engine, const struct config_port *config, int domain, struct error *error)
 {
+	if (!strcmp(config->socket, engine->config->control))
+		return error_set(error, -EEXIST, "port %s: socket %s is the control socket; choose another path", config->name, config->socket);
 	for (unsigned id = 0; id < VL_PORTS_MAX; id++) {
 		const struct managed_port *mp = engine->ports[id];
 
