@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* The whole configuration: defaults, collecting uplinks and ports, what holds among them. One port's keys: config_port.c. */
+/* The whole configuration: defaults, collecting uplinks and ports, what holds among them. One port's keys: config_port.c; option
+ * forms: config_option.c. */
 #include "control/config.h"
 
 #include <errno.h>

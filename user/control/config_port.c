@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/* One port's keys as text, and the option forms NAME=SOCKET[,key=value...] and IFNAME[,key=value...]. */
+/* One port's keys as text: what each takes, and which can be changed in service. VLANs: config_vlan.c. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/suggest.h"
@@ -116,93 +115,9 @@ static int set_mac(struct config_port *port, const char *value, struct error *er
 	return 0;
 }
 
-#define VLAN_FIRST 1
-#define VLAN_LAST 4094 /* IEEE 802.1Q 9.6: 0 and 4095 are none */
-#define TRUNK_PREFIX "trunk:"
-#define NATIVE_PREFIX "native:"
-
-static int vlan_error(const char *value, struct error *error)
-{
-	return error_set(error, -EINVAL,
-			 "vlan '%.64s': neither 0, a VLAN from %d to %d, nor trunk:LIST[/native:VLAN]; write for instance trunk:10+20-29/native:1",
-			 value, VLAN_FIRST, VLAN_LAST);
-}
-
-/* "A+B-C" up to @end. */
-static bool parse_vlan_list(const char *p, const char *end, struct vl_vlan_row *row)
-{
-	while (p < end) {
-		unsigned long first, last;
-		char *next;
-
-		if (*p < '0' || *p > '9')
-			return false;
-		first = last = strtoul(p, &next, 10);
-		if (*next == '-' && next[1] >= '0' && next[1] <= '9')
-			last = strtoul(next + 1, &next, 10);
-		if (first < VLAN_FIRST || last > VLAN_LAST || first > last || next > end || (next < end && *next != '+'))
-			return false;
-		for (unsigned long v = first; v <= last; v++)
-			row->allowed[v / 64] |= 1ull << (v % 64);
-		p = next < end ? next + 1 : next;
-		if (next < end && p == end)
-			return false;
-	}
-	return true;
-}
-
-static int set_trunk(struct config_vlan *vlan, const char *value, struct error *error)
-{
-	const char *list = value + strlen(TRUNK_PREFIX), *slash = strchr(list, '/'), *end = slash ? slash : list + strlen(list);
-	uint64_t native = 0;
-
-	if (list == end || !parse_vlan_list(list, end, &vlan->listed))
-		return vlan_error(value, error);
-	if (slash && (strncmp(slash + 1, NATIVE_PREFIX, strlen(NATIVE_PREFIX)) != 0 ||
-		      !number_parse(slash + 1 + strlen(NATIVE_PREFIX), VLAN_FIRST, VLAN_LAST, &native)))
-		return vlan_error(value, error);
-	vlan->mode = CONFIG_VLAN_TRUNK;
-	vlan->id = (uint16_t)native;
-	return 0;
-}
-
 static int set_vlan(struct config_port *port, const char *value, struct error *error)
 {
-	struct config_vlan vlan = { 0 };
-	uint64_t id;
-
-	if (strncmp(value, TRUNK_PREFIX, strlen(TRUNK_PREFIX)) == 0) {
-		if (set_trunk(&vlan, value, error))
-			return error->code;
-	} else if (!number_parse(value, 0, VLAN_LAST, &id)) {
-		return vlan_error(value, error);
-	} else if (id) {
-		vlan = (struct config_vlan){ .mode = CONFIG_VLAN_ACCESS, .id = (uint16_t)id };
-	}
-	port->vlan = vlan;
-	return 0;
-}
-
-const char *config_format_vlan(const struct config_vlan *vlan, char text[CONFIG_VLAN_TEXT])
-{
-	size_t used;
-
-	if (vlan->mode != CONFIG_VLAN_TRUNK) {
-		snprintf(text, CONFIG_VLAN_TEXT, "%u", vlan->id);
-		return text;
-	}
-	used = (size_t)snprintf(text, CONFIG_VLAN_TEXT, TRUNK_PREFIX);
-	for (unsigned v = VLAN_FIRST, last; v <= VLAN_LAST && used < CONFIG_VLAN_TEXT; v = last + 1) {
-		last = v;
-		if (!vl_vlan_allowed(&vlan->listed, v))
-			continue;
-		while (last < VLAN_LAST && vl_vlan_allowed(&vlan->listed, last + 1))
-			last++;
-		used += (size_t)snprintf(text + used, CONFIG_VLAN_TEXT - used, last > v ? "%s%u-%u" : "%s%u", text[used - 1] == ':' ? "" : "+", v, last);
-	}
-	if (vlan->id && used < CONFIG_VLAN_TEXT)
-		snprintf(text + used, CONFIG_VLAN_TEXT - used, "/" NATIVE_PREFIX "%u", vlan->id);
-	return text;
+	return config_parse_vlan(value, &port->vlan, error);
 }
 
 static int set_queues(struct config_port *port, const char *value, struct error *error)
@@ -410,97 +325,4 @@ int config_check_port(const struct config_port *port, struct error *error)
 	if (result < 0)
 		return error_set(error, result, "port %s, %s", port->name, inner.text);
 	return 0;
-}
-
-/* --- option forms ------------------------------------------------------------------------------------------------- */
-
-static int given_twice(const char *what, const char *key, struct error *error)
-{
-	return error_set(error, -EINVAL, "%s, key '%.64s': given twice; give it once", what, key);
-}
-
-/* Does a comma-separated list of pairs have @key? */
-static bool has_key(const char *pairs, const char *key)
-{
-	const size_t length = strlen(key);
-
-	for (; pairs; pairs = strchr(pairs, ',')) {
-		pairs += *pairs == ',';
-		if (strncmp(pairs, key, length) == 0 && pairs[length] == '=')
-			return true;
-	}
-	return false;
-}
-
-/* Takes "key=value" off a comma-separated tail. @*tail moves behind it; NULL at the end. Return: 0 or -EINVAL. */
-static int next_pair(char **tail, char **key, char **value, const char *what, struct error *error)
-{
-	char *pair = *tail, *comma = strchr(pair, ','), *equals;
-
-	if (comma)
-		*comma = '\0';
-	*tail = comma ? comma + 1 : NULL;
-	equals = strchr(pair, '=');
-	if (!equals || equals == pair)
-		return error_set(error, -EINVAL, "%s, '%.64s': not key=value; write for instance queues=2", what, pair);
-	*equals = '\0';
-	*key = pair;
-	*value = equals + 1;
-	if (has_key(*tail, pair))
-		return given_twice(what, pair, error);
-	return 0;
-}
-
-#define OPTION_TEXT_MAX 1024
-
-int config_parse_port(const char *text, struct config_port *port, struct error *error)
-{
-	char copy[OPTION_TEXT_MAX], what[CONFIG_PORT_NAME_MAX + 16], *tail, *equals, *key, *value;
-	int result;
-
-	config_port_init(port);
-	if (!copy_string(copy, sizeof(copy), text))
-		return error_set(error, -E2BIG, "port '%.32s...': longer than %d bytes; shorten it", text, OPTION_TEXT_MAX - 1);
-	tail = strchr(copy, ',');
-	if (tail)
-		*tail++ = '\0';
-	equals = strchr(copy, '=');
-	if (!equals)
-		return error_set(error, -EINVAL, "port '%.128s': has no socket; write NAME=SOCKET[,key=value...], like vm1=/run/vhostlane/vm1.sock", copy);
-	*equals = '\0';
-	result = config_port_set(port, "name", copy, error);
-	if (result == 0)
-		result = config_port_set(port, "socket", equals + 1, error);
-	snprintf(what, sizeof(what), "port %s", port->name);
-	while (result == 0 && tail) {
-		result = next_pair(&tail, &key, &value, what, error);
-		if (result == 0 && (strcmp(key, "name") == 0 || strcmp(key, "socket") == 0))
-			result = given_twice(what, key, error);
-		if (result == 0)
-			result = config_port_set(port, key, value, error);
-	}
-	return result;
-}
-
-int config_parse_uplink(const char *text, struct config_uplink *uplink, struct error *error)
-{
-	char copy[OPTION_TEXT_MAX], what[IF_NAMESIZE + 16], *tail, *key, *value;
-	int result;
-
-	memset(uplink, 0, sizeof(*uplink));
-	if (!copy_string(copy, sizeof(copy), text))
-		return error_set(error, -E2BIG, "uplink '%.32s...': longer than %d bytes; shorten it", text, OPTION_TEXT_MAX - 1);
-	tail = strchr(copy, ',');
-	if (tail)
-		*tail++ = '\0';
-	result = config_uplink_set(uplink, "ifname", copy, error);
-	snprintf(what, sizeof(what), "uplink %s", uplink->ifname);
-	while (result == 0 && tail) {
-		result = next_pair(&tail, &key, &value, what, error);
-		if (result == 0 && strcmp(key, "ifname") == 0)
-			result = given_twice(what, key, error);
-		if (result == 0)
-			result = config_uplink_set(uplink, key, value, error);
-	}
-	return result;
 }
