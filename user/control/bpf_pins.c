@@ -64,26 +64,26 @@ static const char *directory_path(const struct bpf_set *set, const char *below, 
 	return path;
 }
 
-const char *set_map_path(const struct bpf_set *set, enum set_map map, int node, char path[SET_PATH_MAX])
+/* @folder ends with a slash. Pins of a host link carry its node, those of the uplink none (-1). */
+static const char *pin_path(const struct bpf_set *set, const char *folder, const char *name, int node, char path[SET_PATH_MAX])
 {
 	char below[64];
 
 	if (node < 0)
-		snprintf(below, sizeof(below), "/%s", set_map_names[map]);
+		snprintf(below, sizeof(below), "%s%s", folder, name);
 	else
-		snprintf(below, sizeof(below), "/%s_n%d", set_map_names[map], node);
+		snprintf(below, sizeof(below), "%s%s_n%d", folder, name, node);
 	return directory_path(set, below, path);
+}
+
+const char *set_map_path(const struct bpf_set *set, enum set_map map, int node, char path[SET_PATH_MAX])
+{
+	return pin_path(set, "/", set_map_names[map], node, path);
 }
 
 const char *set_program_path(const struct bpf_set *set, enum set_program program, int node, char path[SET_PATH_MAX])
 {
-	char below[64];
-
-	if (node < 0)
-		snprintf(below, sizeof(below), "/progs/%s", set_program_names[program]);
-	else
-		snprintf(below, sizeof(below), "/progs/%s_n%d", set_program_names[program], node);
-	return directory_path(set, below, path);
+	return pin_path(set, "/progs/", set_program_names[program], node, path);
 }
 
 static int make_directory(const char *path, struct error *error)
