@@ -43,6 +43,23 @@ def arguments(description):
     return parser
 
 
+def publish(options, text, surroundings):
+    """Prints the Markdown, and writes it where --output says."""
+    text += "\n" + surroundings.describe()
+    print(text)
+    if options.output:
+        write(options.output, text)
+
+
+def run(main):
+    """A bench's own end: what stands in its way is one line."""
+    exit_on_signals()
+    try:
+        main()
+    except RigError as error:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {error}")
+
+
 def geometric_mean(values):
     values = [v for v in values if v > 0]
     return statistics.geometric_mean(values) if values else 0.0

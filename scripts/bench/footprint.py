@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import statistics
-import sys
 import time
 
 import bench
@@ -118,7 +117,6 @@ def port_add_times(rig, uplink, count):
 def main():
     parser = bench.arguments("Idle CPU, resident memory, start to ready, port add.")
     options = parser.parse_args()
-    bench.exit_on_signals()
     seconds, repetitions = (2, 4) if options.quick else (10, 15)
     rows, surroundings = [], bench.Surroundings()
     for uplink in (False, True):
@@ -138,15 +136,9 @@ def main():
         rows.append(bench.requirement(f"`port add` by the control socket, {where}, median ms", statistics.median(by_socket), maximum=50, form="{:.1f}"))
         rows.append(bench.requirement(f"`vhostlane port add`, {where}, median ms", statistics.median(by_command), maximum=50, form="{:.1f}"))
         rows.append([f"— slowest of {repetitions}, ms", f"{max(by_socket):.1f}; {max(by_command):.1f}", "", ""])
-    text = "## What an idle daemon costs, and how soon it is ready\n\n" + bench.table(bench.REQUIREMENT_HEADS, rows) + "\n" + surroundings.describe()
-    print(text)
-    if options.output:
-        bench.write(options.output, text)
-    return 0
+    text = "## What an idle daemon costs, and how soon it is ready\n\n" + bench.table(bench.REQUIREMENT_HEADS, rows)
+    bench.publish(options, text, surroundings)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RigError as error:
-        sys.exit(f"footprint.py: {error}")
+    bench.run(main)

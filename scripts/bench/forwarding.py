@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import statistics
-import sys
 
 import bench
 from bench import RigError
@@ -135,7 +134,6 @@ def main():
     options = parser.parse_args()
     options.turns, options.turn_ms = (6, 300) if options.quick else (24, 500)
     options.foreign_turns, options.foreign_seconds = (2, 1) if options.quick else (6, 2)
-    bench.exit_on_signals()
     if os.cpu_count() < 2:
         raise RigError("needs two CPUs: one for the backend, one for the guests")
     rows, surroundings = [], bench.Surroundings()
@@ -149,15 +147,9 @@ def main():
             f"interleaved turns ({options.turns} of {options.turn_ms} ms and {options.foreign_turns} of {options.foreign_seconds} s). "
             "Backend on one CPU, guests on the other. Ratio: vhostlane to `dpdk-testpmd` net_vhost io; at least 1.00 is required. "
             "A/A: a second vhostlane to the first.\n\n" +
-            bench.table(["frontend", "ring", "vhostlane", "DPDK", "ratio", "A/A", "DPDK's range", ">= 1.00"], rows) + "\n" + surroundings.describe())
-    print(text)
-    if options.output:
-        bench.write(options.output, text)
-    return 0
+            bench.table(["frontend", "ring", "vhostlane", "DPDK", "ratio", "A/A", "DPDK's range", ">= 1.00"], rows))
+    bench.publish(options, text, surroundings)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RigError as error:
-        sys.exit(f"forwarding.py: {error}")
+    bench.run(main)

@@ -331,7 +331,6 @@ def main():
     parser.add_argument("--seconds", type=int, help="length of a turn (default 4; quick 2)")
     options = parser.parse_args()
     turns, seconds = options.turns or (2 if options.quick else 6), options.seconds or (2 if options.quick else 4)
-    bench.exit_on_signals()
     surroundings, start = bench.Surroundings(), time.monotonic()
     units = segment_rows(options.quick) + coalesce_rows(options.quick) + checksum_rows(options.quick)
     with Rig() as rig:
@@ -345,16 +344,10 @@ def main():
             "turn by turn, median.\n\n" +
             bench.table(["way", "backend", "MB/s", "CPU, ns a KiB", "guests' CPUs, ns a KiB", "segments sent again", "ratio"], measured) +
             ("" if os.path.exists("/dev/vhost-net") else "\nNo /dev/vhost-net here: a tap with vhost=off is QEMU's built-in virtio backend, one and the "
-             "same rival.\n") + "\n" + surroundings.describe())
-    print(text)
+             "same rival.\n"))
+    bench.publish(options, text, surroundings)
     print(f"{time.monotonic() - start:.0f} s", file=sys.stderr)
-    if options.output:
-        bench.write(options.output, text)
-    return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except RigError as error:
-        sys.exit(f"tcp.py: {error}")
+    bench.run(main)
