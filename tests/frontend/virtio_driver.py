@@ -240,8 +240,8 @@ class NetGuest:
         if ring.publish() and kick:
             self.kick(2 * pair)
 
-    def receive(self, pair=0, recycle=True):
-        """One frame, or None if there is none. Checks what the device said of it."""
+    def receive_whole(self, pair=0, recycle=True):
+        """Header and frame as one string of bytes, or None. Checks what the device said of buffers."""
         ring = self.rings[2 * pair]
         parts = self.partial[pair]
         while True:
@@ -257,11 +257,18 @@ class NetGuest:
             buffers = struct.unpack_from("@H", parts[0], 10)[0] if self.header == 12 else 1
             assert buffers >= 1 and (self.mergeable or buffers == 1), f"num_buffers {buffers}"
             if len(parts) == buffers:
-                frame = b"".join(parts)
-                assert frame[:10] == bytes(10), f"virtio header {frame[:10].hex()}"
+                data = b"".join(parts)
                 assert all(len(part) == self.buffer for part in parts[:-1]), "a buffer was left half empty"
                 parts.clear()
-                return frame[self.header:]
+                return data
+
+    def receive(self, pair=0, recycle=True):
+        """One frame, or None if there is none; its header says nothing, since no offload was negotiated."""
+        data = self.receive_whole(pair, recycle)
+        if data is None:
+            return None
+        assert data[:10] == bytes(10), f"virtio header {data[:10].hex()}"
+        return data[self.header:]
 
     def expect(self, count=1, pair=None, timeout=TIMEOUT, recycle=True):
         """That many frames, on one pair or on whichever they come, waiting on calls."""

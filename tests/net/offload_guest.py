@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import struct
 import time
 
 from offload_frames import (F_CSUM, F_GUEST_CSUM, F_GUEST_ECN, F_GUEST_TSO4, F_GUEST_TSO6, F_GUEST_USO4, F_GUEST_USO6, F_HOST_ECN,
@@ -41,26 +40,12 @@ class OffloadGuest(NetGuest):
         return super().features | self.offloads
 
     def receive(self, pair=0, recycle=True):
-        ring, parts = self.rings[2 * pair], self.partial[pair]
-        while True:
-            used = ring.take()
-            if used is None:
-                return None
-            at, length, _ = used
-            parts.append(self.memory.read(at, length))
-            if recycle:
-                ring.offer(ring.make([(at, self.buffer, True)], at))
-                self.publish(2 * pair)
-            assert len(parts[0]) >= self.header, f"used length {len(parts[0])} does not hold a header"
-            buffers = struct.unpack_from("@H", parts[0], 10)[0] if self.header == 12 else 1
-            assert buffers >= 1 and (self.mergeable or buffers == 1), f"num_buffers {buffers}"
-            if len(parts) == buffers:
-                data = b"".join(parts)
-                assert all(len(part) == self.buffer for part in parts[:-1]), "a buffer was left half empty"
-                parts.clear()
-                header, frame = Vnet.unpack(data), data[self.header:]
-                self.check_header(header, frame)
-                return header, frame
+        data = self.receive_whole(pair, recycle)
+        if data is None:
+            return None
+        header, frame = Vnet.unpack(data), data[self.header:]
+        self.check_header(header, frame)
+        return header, frame
 
     def check_header(self, header, frame):
         """Nothing may be said to a guest that it did not negotiate (virtio 1.2, 5.1.6.4.1)."""
