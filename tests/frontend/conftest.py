@@ -179,6 +179,14 @@ def switch(rig):
             guest.close()
 
 
+@pytest.fixture
+def lone(switch):
+    """A daemon with one port and its counts while nobody is connected."""
+    s = switch(ports=1, queues=2)
+    s.idle = (s.descriptors(), s.mappings())
+    return s
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     """A failure brings along what every daemon of the test has logged."""

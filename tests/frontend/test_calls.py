@@ -9,8 +9,7 @@ import pytest
 
 from rig import wait_for
 from vhost_frontend import Request, eventfd, eventfd_read
-from virtio_driver import BROADCAST, NetGuest, ethernet, mac, number_of
-from test_data import numbered
+from virtio_driver import BROADCAST, NetGuest, ethernet, mac, number_of, numbered
 
 A, B, C = mac(1), mac(2), mac(3)
 

@@ -5,15 +5,10 @@ import itertools
 import pytest
 
 from vhost_frontend import Request, eventfd_read, wait_readable
-from virtio_driver import BROADCAST, ethernet, mac, number_of
+from virtio_driver import BROADCAST, ethernet, mac, number_of, numbered
 
 A, B, C = mac(1), mac(2), mac(3)
 SHAPES = list(itertools.product((256, 1024), (False, True), (False, True), (False, True)))
-
-
-def numbered(count, destination, source, start=0):
-    """Frames of every length that an Ethernet without jumbo frames has, one after the other."""
-    return [ethernet(destination, source, length=60 + (start + i) * 37 % 1455, number=start + i) for i in range(count)]
 
 
 @pytest.mark.parametrize("size,mergeable,indirect,event_idx", SHAPES)

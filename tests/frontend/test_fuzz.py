@@ -8,8 +8,7 @@ import struct
 import pytest
 
 from vhost_frontend import F_PROTOCOL, F_VERSION_1, NO_FD, Disconnected, Request, eventfd
-from virtio_driver import ethernet, mac
-from test_data import numbered
+from virtio_driver import ethernet, mac, numbered
 
 A, B = mac(1), mac(2)
 NUMBERS = (0, 1, 2, 3, 7, 8, 15, 16, 31, 63, 64, 255, 256, 257, 1024, 4095, 4096, 32767, 32768, 32769, 65535, 65536, 0x7FFFFFFF, 0x80000000,

@@ -2,58 +2,21 @@
 """Messages, right and wrong: what is answered, what is refused, and that nothing leaks or stands still for it."""
 import itertools
 import os
-import random
 import socket
 import struct
 
 import pytest
 
+from one_port import finish, negotiated
 from rig import wait_for
 from vhost_frontend import (F_CTRL_VQ, F_EVENT_IDX, F_GUEST_ANNOUNCE, F_INDIRECT, F_MQ, F_MRG_RXBUF, F_MTU, F_PROTOCOL, F_RING_RESET,
                             F_VERSION_1, NEED_REPLY, NO_FD, P_LOG_SHMFD, P_MEM_SLOTS, P_MQ, P_NET_MTU, P_RARP, P_REPLY_ACK, P_RESET_DEVICE,
-                            P_STATUS, Disconnected, Memory, Region, Request, eventfd, wait_readable)
+                            P_STATUS, Disconnected, Memory, Request, eventfd, ring_state, u64, wait_readable)
 from virtio_driver import ethernet, mac, number_of
-from test_data import numbered
 
-A, B, C = mac(1), mac(2), mac(3)
+A, B = mac(1), mac(2)
 F_LOG_ALL, F_ANY_LAYOUT, F_ACCESS_PLATFORM = 1 << 26, 1 << 27, 1 << 33
 RING_REQUESTS = (Request.SET_VRING_KICK, Request.SET_VRING_CALL, Request.SET_VRING_ERR)
-
-
-def u64(value):
-    return struct.pack("@Q", value)
-
-
-def state(index, number=0):
-    return struct.pack("@II", index, number)
-
-
-@pytest.fixture
-def lone(switch):
-    """A daemon with one port and its counts while nobody is connected."""
-    s = switch(ports=1, queues=2)
-    s.idle = (s.descriptors(), s.mappings())
-    return s
-
-
-def negotiated(s, port=0, acks=True):
-    f = s.frontend(port)
-    f.negotiate_protocol()
-    f.acks = acks and f.acks
-    f.set_features(F_PROTOCOL | F_VERSION_1)
-    return f
-
-
-def finish(s, *frontends):
-    """All is as it was before these were connected."""
-    for f in frontends:
-        f.close()
-    s.wait_state(0, "waiting")
-    s.wait_counts(*s.idle)
-    # And the port is still good for somebody.
-    f = negotiated(s)
-    assert f.ask_u64(Request.GET_QUEUE_NUM) == 2
-    f.close()
 
 
 # --- negotiation -----------------------------------------------------------------------------------------------------
@@ -124,16 +87,16 @@ def test_one_answer_to_each_message(lone):
     table, fds = memory.table()
     good = {
         Request.SET_FEATURES: (u64(F_PROTOCOL), []), Request.SET_OWNER: (b"", []), Request.RESET_OWNER: (b"", []),
-        Request.SET_MEM_TABLE: (table, fds), Request.SET_VRING_NUM: (state(0, 256), []),
+        Request.SET_MEM_TABLE: (table, fds), Request.SET_VRING_NUM: (ring_state(0, 256), []),
         Request.SET_VRING_ADDR: (struct.pack("@IIQQQQ", 0, 0, region.user, region.user + 8192, region.user + 4096, 0), []),
-        Request.SET_VRING_BASE: (state(0, 7), []), Request.SET_VRING_KICK: (u64(NO_FD), []), Request.SET_VRING_CALL: (u64(NO_FD), []),
+        Request.SET_VRING_BASE: (ring_state(0, 7), []), Request.SET_VRING_KICK: (u64(NO_FD), []), Request.SET_VRING_CALL: (u64(NO_FD), []),
         Request.SET_VRING_ERR: (u64(NO_FD), []), Request.SET_PROTOCOL_FEATURES: (u64(P_REPLY_ACK | P_MQ), []),
-        Request.SET_VRING_ENABLE: (state(0, 1), []), Request.SEND_RARP: (b"\x52\x54\0\1\2\3\0\0", []),
+        Request.SET_VRING_ENABLE: (ring_state(0, 1), []), Request.SEND_RARP: (b"\x52\x54\0\1\2\3\0\0", []),
         Request.NET_SET_MTU: (u64(1500), []), Request.RESET_DEVICE: (b"", []), Request.SET_STATUS: (u64(1), []),
         Request.REM_MEM_REG: (u64(0) + region.pack(), []), Request.ADD_MEM_REG: (u64(0) + region.pack(), fds),
     }
     answers = {Request.GET_FEATURES: b"", Request.GET_PROTOCOL_FEATURES: b"", Request.GET_QUEUE_NUM: b"", Request.GET_MAX_MEM_SLOTS: b"",
-               Request.GET_STATUS: b"", Request.GET_VRING_BASE: state(0)}
+               Request.GET_STATUS: b"", Request.GET_VRING_BASE: ring_state(0)}
     f = negotiated(lone)
     for request, payload in answers.items():
         for flags in (0, NEED_REPLY):
@@ -143,18 +106,18 @@ def test_one_answer_to_each_message(lone):
         assert f.try_tell(request, payload, passed) == 0, request.name
         assert f.quiet(), request.name
     bad = {
-        Request.SET_FEATURES: u64(1 << 63), Request.SET_PROTOCOL_FEATURES: u64(1 << 63), Request.SET_VRING_NUM: state(0, 3),
-        Request.SET_VRING_ADDR: struct.pack("@IIQQQQ", 0, 0, 1, 2, 3, 0), Request.SET_VRING_BASE: state(0, 65536),
+        Request.SET_FEATURES: u64(1 << 63), Request.SET_PROTOCOL_FEATURES: u64(1 << 63), Request.SET_VRING_NUM: ring_state(0, 3),
+        Request.SET_VRING_ADDR: struct.pack("@IIQQQQ", 0, 0, 1, 2, 3, 0), Request.SET_VRING_BASE: ring_state(0, 65536),
         Request.SET_VRING_KICK: u64(0), Request.SET_VRING_CALL: u64(0), Request.SET_VRING_ERR: u64(99 | NO_FD),
-        Request.SET_VRING_ENABLE: state(0, 2), Request.NET_SET_MTU: u64(1), Request.SET_STATUS: u64(256),
-        Request.SET_MEM_TABLE: state(0), Request.ADD_MEM_REG: u64(0) + region.pack(),
+        Request.SET_VRING_ENABLE: ring_state(0, 2), Request.NET_SET_MTU: u64(1), Request.SET_STATUS: u64(256),
+        Request.SET_MEM_TABLE: ring_state(0), Request.ADD_MEM_REG: u64(0) + region.pack(),
         Request.REM_MEM_REG: u64(0) + struct.pack("@QQQQ", 1, 2, 3, 4),
     }
     for request, payload in bad.items():
         assert f.try_tell(request, payload) != 0, request.name
         assert f.quiet(), request.name
     # Of a ring that does not exist: an answer of its own all the same.
-    assert struct.unpack("@II", f.ask(Request.GET_VRING_BASE, state(77, 5), flags=NEED_REPLY)) == (77, 0)
+    assert struct.unpack("@II", f.ask(Request.GET_VRING_BASE, ring_state(77, 5), flags=NEED_REPLY)) == (77, 0)
     for request in range(0, 300):
         if request in good or request in answers:
             continue
@@ -202,9 +165,9 @@ def test_ring_sizes(lone):
     for good in (1, 2, 256, 32768):
         f.state(Request.SET_VRING_NUM, 3, good)
     for bad in (0, 3, 255, 32769, 65536, 0xFFFFFFFF):
-        assert f.try_tell(Request.SET_VRING_NUM, state(3, bad)) != 0, bad
+        assert f.try_tell(Request.SET_VRING_NUM, ring_state(3, bad)) != 0, bad
     for index in (4, 255, 256, 0xFFFFFFFF):
-        assert f.try_tell(Request.SET_VRING_NUM, state(index, 256)) != 0, index
+        assert f.try_tell(Request.SET_VRING_NUM, ring_state(index, 256)) != 0, index
     finish(lone, f)
 
 
@@ -213,7 +176,7 @@ def test_bad_ring_size_drops_only_that_client(switch, size):
     s = switch(ports=3)
     a, b = s.pair_of_guests()
     f = negotiated(s, 2, acks=False)
-    f.send(Request.SET_VRING_NUM, state(0, size))
+    f.send(Request.SET_VRING_NUM, ring_state(0, size))
     assert f.ended()
     assert f"ring size {size}" in s.show(2)["last_fault"]
     a.send(ethernet(B, A, number=1))
@@ -226,7 +189,7 @@ def test_ring_size_a_million_times(lone):
     f.get_features()
     before = lone.resident_kib()
     message = struct.pack("@III", Request.SET_VRING_NUM, 1, 8)
-    chunk = b"".join(message + state(i % 4, 1 << i % 16) for i in range(1000))
+    chunk = b"".join(message + ring_state(i % 4, 1 << i % 16) for i in range(1000))
     f.socket.settimeout(600)
     for _ in range(1000):
         f.socket.sendall(chunk)
@@ -334,6 +297,14 @@ def test_answers_that_nobody_reads(switch):
     f.close()
 
 
+def test_silent_frontend(lone):
+    """One that connects and says nothing stays connected."""
+    f = lone.frontend(0)
+    assert not wait_readable(f.socket.fileno(), 2)
+    assert f.get_features()
+    finish(lone, f)
+
+
 # --- rings' descriptors ----------------------------------------------------------------------------------------------
 
 
@@ -368,298 +339,4 @@ def test_descriptors_are_replaced_not_piled_up(lone):
         f.set_vring_fd(RING_REQUESTS[i % 3], i % 4, event)
     assert lone.descriptors() == count
     os.close(event)
-    finish(lone, f)
-
-
-# --- bases and memory ------------------------------------------------------------------------------------------------
-
-
-def test_base_of_rings_that_never_ran(lone):
-    f = lone.frontend(0)
-    for index in range(4):
-        assert f.get_vring_base(index) == 0
-    f.negotiate_protocol()
-    for index in range(4):
-        assert f.get_vring_base(index) == 0
-    assert f.quiet()
-    finish(lone, f)
-
-
-@pytest.mark.parametrize("base", (0, 65530))
-def test_base_after_frames(switch, base):
-    s = switch()
-    a, b = s.pair_of_guests(base=base)
-    a.send_all(numbered(20, B, A))
-    b.expect(20)
-    assert a.frontend.get_vring_base(1) == (base + 21) & 0xFFFF
-    # Stopped: what is sent now stays where it is.
-    a.send(ethernet(B, A, number=99))
-    assert a.frontend.get_vring_base(1) == (base + 21) & 0xFFFF
-    assert not s.ring(0, 1)["started"]
-    b.send(ethernet(A, B, number=5))  # the other ring runs on
-    assert number_of(a.expect()[0]) == 5
-    assert b.receive() is None
-    a.setup_ring(1, base=(base + 21) & 0xFFFF)
-    assert number_of(b.expect()[0]) == 99
-    # All buffers that were offered beyond what came: base = frames received.
-    assert b.frontend.get_vring_base(0) == (base + 22) & 0xFFFF
-
-
-def test_memory_again_under_traffic(switch):
-    """The same table and others, again and again, without new ring addresses; rings go on where they stand."""
-    s = switch()
-    a, b = s.guest(0, regions=4), s.guest(1, regions=4)
-    s.learn(a, A, b)
-    s.learn(b, B, a)
-    descriptors, mappings = s.descriptors(), s.mappings()
-    for i in range(100):
-        a.send_all(numbered(20, B, A, 20 * i))
-        one = (a, b)[i % 2]
-        if i % 3 == 2:
-            extra = Region(1 << 20, 1 << 44, 1 << 45)
-            one.frontend.set_mem_table(one.memory, one.memory.regions + [extra])
-            extra.close()
-        else:
-            one.frontend.set_mem_table(one.memory)
-        a.send(ethernet(B, A, number=0xE4D))
-        if one is a:
-            # What the guest had offered waits and is sent.
-            assert b.expect(20) == numbered(20, B, A, 20 * i)
-            assert number_of(b.expect()[0]) == 0xE4D
-        else:
-            # What came for it while its rings stood still is lost; what is there is in order, whole, and not twice.
-            frames = [b.expect()[0]]
-            while number_of(frames[-1]) != 0xE4D:
-                frames.append(b.expect()[0])
-            got = [number_of(f) - 20 * i for f in frames[:-1]]
-            assert got == sorted(set(got)) and frames[:-1] == [numbered(20, B, A, 20 * i)[n] for n in got]
-        a.drain()
-    for guest in (a, b):
-        guest.frontend.set_mem_table(guest.memory)
-    s.wait_counts(descriptors, mappings)
-
-
-def test_many_regions(switch):
-    """Nine DIMMs and more: by slots as many as are offered, one message holds eight and says so."""
-    s = switch()
-    a, b = s.pair_of_guests()
-    f = a.frontend
-    slots = f.ask_u64(Request.GET_MAX_MEM_SLOTS)
-    extra = [Region(4096, (1 << 44) + i * 8192, (1 << 45) + i * 8192) for i in range(slots - 1)]
-    for region in extra:
-        f.add_region(region)
-    one_more = Region(4096, 1 << 46, 1 << 46)
-    assert f.try_tell(Request.ADD_MEM_REG, u64(0) + one_more.pack(), [one_more.fd]) != 0
-    a.send(ethernet(B, A, number=1))
-    assert number_of(b.expect()[0]) == 1
-    for region in extra:
-        f.remove_region(region)
-    # QEMU 7 says it once for each queue pair; but what never was cannot go.
-    assert f.try_tell(Request.REM_MEM_REG, u64(0) + extra[0].pack()) == 0
-    assert f.try_tell(Request.REM_MEM_REG, u64(0) + one_more.pack()) != 0
-    payload, fds = a.memory.table(a.memory.regions + extra[:8])
-    f.acks = False
-    f.send(Request.SET_MEM_TABLE, payload, fds)
-    assert f.ended()
-    for region in [*extra, one_more]:
-        region.close()
-
-
-def test_region_by_region(switch):
-    """Memory that comes by ADD_MEM_REG, after the rings' addresses; frames in buffers of every region; then one goes."""
-    s = switch()
-    b = s.guest(1)
-    s.learn(b, B)
-    a = s.guest(0, start=False, regions=3, memory=24 << 20)
-    a.negotiate()
-    a.post(kick=False)
-    for index in (0, 1):
-        a.setup_ring(index)
-        a.frontend.enable(index)
-    assert s.state(0) == "negotiated"
-    for region in a.memory.regions[::-1]:
-        a.frontend.add_region(region)
-    assert s.state(0) == "serving"
-    ring = a.rings[1]
-    for region in a.memory.regions:
-        at = a.memory.allocate(2048, 64, region)
-        data = bytes(12) + ethernet(B, A, length=700)
-        a.memory.write(at, data)
-        ring.offer(ring.make([(at, len(data), False)]))
-    a.publish(1)
-    assert b.expect(3) == [ethernet(B, A, length=700)] * 3
-    a.frontend.remove_region(a.memory.regions[2])
-    a.send(ethernet(B, A, number=4))
-    assert number_of(b.expect()[0]) == 4
-
-
-@pytest.mark.parametrize("what", ("pipe", "null", "read-only", "too small", "zero", "wraps", "overlap"))
-def test_memory_that_is_no_good(lone, what):
-    f = negotiated(lone)
-    region = Region(1 << 20, 1 << 30, 1 << 40)
-    other = Region(1 << 20, 1 << 31, 1 << 41)
-    fds = [region.fd, other.fd]
-    extra = -1
-    if what == "pipe":
-        fds[1], extra = os.pipe()
-    elif what == "null":
-        fds[1] = extra = os.open("/dev/null", os.O_RDWR)
-    elif what == "read-only":
-        fds[1] = extra = os.open(f"/proc/self/fd/{other.fd}", os.O_RDONLY)
-    elif what == "too small":
-        other.offset = 4096
-    elif what == "zero":
-        other.size = 0
-    elif what == "wraps":
-        other.guest = (1 << 64) - 4096
-    elif what == "overlap":
-        other.guest = region.guest + (1 << 19)
-    table = struct.pack("@II", 2, 0) + region.pack() + other.pack()
-    assert f.try_tell(Request.SET_MEM_TABLE, table, fds) != 0
-    assert f.try_tell(Request.ADD_MEM_REG, u64(0) + region.pack(), fds[:1]) == 0
-    assert f.try_tell(Request.ADD_MEM_REG, u64(0) + other.pack(), fds[1:]) != 0
-    wait_for(lambda: lone.mappings() == lone.idle[1] + 1, "nothing mapped of what was refused", pause=0.01)
-    for fd in {extra, fds[1]} - {-1, other.fd}:
-        os.close(fd)
-    other.size = 1 << 20
-    other.close()
-    region.close()
-    finish(lone, f)
-
-
-def test_memory_file_that_shrinks(switch):
-    """Truncated under traffic: that guest's session ends and says why, the others do not notice."""
-    s = switch(ports=3)
-    a, b = s.pair_of_guests()
-    c = s.guest(2)
-    s.learn(c, C, a, b)
-    os.ftruncate(c.memory.regions[0].fd, 0)
-    a.send_all(numbered(50, C, A))
-    s.wait_state(2, "waiting")
-    assert "became shorter" in s.show(2)["last_fault"]
-    a.drain()
-    while b.receive():
-        pass  # c's address is nobody's now: its frames were flooded
-    a.send(ethernet(B, A, number=1))
-    assert number_of(b.expect()[0]) == 1
-
-
-# --- order -----------------------------------------------------------------------------------------------------------
-
-
-def test_unusual_orders(switch):
-    """Everything a ring needs, in forty orders; a frame goes through after each."""
-    s = switch()
-    b = s.guest(1)
-    dice = random.Random(2)
-    for attempt in range(40):
-        a = s.guest(0, start=False, base=attempt * 100, memory=8 << 20)
-        f = a.frontend
-        f.negotiate_protocol()
-        a.post(count=8, kick=False)
-        steps = [lambda: f.set_features(a.features), lambda: f.set_mem_table(a.memory), lambda: f.tell(Request.SET_OWNER)]
-        for index, ring in enumerate(a.rings):
-            user = a.memory.user
-            a.kick_fds[index], a.call_fds[index] = f.new_eventfd(), f.new_eventfd()
-            steps += [
-                lambda i=index: f.state(Request.SET_VRING_NUM, i, a.size), lambda i=index: f.state(Request.SET_VRING_BASE, i, a.base),
-                lambda i=index, r=ring: f.set_vring_addr(i, user(r.desc_at), user(r.avail_at), user(r.used_at)),
-                lambda i=index: f.set_vring_fd(Request.SET_VRING_KICK, i, a.kick_fds[i]),
-                lambda i=index: f.set_vring_fd(Request.SET_VRING_CALL, i, a.call_fds[i]), lambda i=index: f.enable(i)]
-        dice.shuffle(steps)
-        for step in steps:
-            step()
-        assert s.state(0) == "serving"
-        a.send(ethernet(b"\xff" * 6, A, number=attempt))
-        assert number_of(b.expect()[0]) == attempt
-        b.send(ethernet(b"\xff" * 6, B, number=attempt))
-        assert number_of(a.expect()[0]) == attempt
-        a.close()
-        a.memory.close()
-
-
-def test_base_left_out(switch):
-    """No SET_VRING_BASE at all: rings begin at 0 with the first kick."""
-    s = switch()
-    b = s.guest(1)
-    a = s.guest(0, start=False)
-    f = a.frontend
-    a.negotiate()
-    f.set_mem_table(a.memory)
-    a.post(count=8, kick=False)
-    for index, ring in enumerate(a.rings):
-        f.state(Request.SET_VRING_NUM, index, a.size)
-        f.set_vring_addr(index, *(a.memory.user(at) for at in (ring.desc_at, ring.avail_at, ring.used_at)))
-        a.kick_fds[index], a.call_fds[index] = f.new_eventfd(), f.new_eventfd()
-        f.set_vring_fd(Request.SET_VRING_CALL, index, a.call_fds[index])
-        f.set_vring_fd(Request.SET_VRING_KICK, index, a.kick_fds[index])
-        f.enable(index)
-        a.kick(index)
-    a.send(ethernet(b"\xff" * 6, A, number=1))
-    assert number_of(b.expect()[0]) == 1
-    wait_for(lambda: s.ring(0, 0)["started"], "ring 0 started", pause=0.01)
-    b.send(ethernet(b"\xff" * 6, B, number=2))
-    assert number_of(a.expect()[0]) == 2
-
-
-def test_without_protocol_features(switch):
-    """An old frontend: no SET_VRING_ENABLE, rings run when they are set up."""
-    s = switch()
-    b = s.guest(1)
-    a = s.guest(0, start=False)
-    f = a.frontend
-    f.set_features(F_VERSION_1 | F_MRG_RXBUF)
-    f.set_mem_table(a.memory)
-    a.post(kick=False)
-    for index in (0, 1):
-        a.setup_ring(index)
-    a.send(ethernet(b"\xff" * 6, A, number=1))
-    assert number_of(b.expect()[0]) == 1
-    b.send(ethernet(b"\xff" * 6, B, number=2))
-    assert number_of(a.expect()[0]) == 2
-
-
-@pytest.mark.parametrize("how", ("status", "reset device", "reset owner", "stop"))
-def test_guest_reset(switch, how):
-    """The driver is unbound and bound again fifty times under traffic: old buffers stay untouched, traffic resumes."""
-    s = switch()
-    a, b = s.pair_of_guests(memory=256 << 20)
-    f = b.frontend
-    for i in range(50):
-        a.send_all(numbered(20, B, A, 20 * i))
-        b.expect(10)
-        if how == "stop":
-            for index in (0, 1):
-                f.get_vring_base(index)
-        else:
-            request = {"status": Request.SET_STATUS, "reset device": Request.RESET_DEVICE, "reset owner": Request.RESET_OWNER}[how]
-            f.tell(request, u64(0) if how == "status" else b"")
-        assert not s.ring(1, 0)["started"] and not s.ring(1, 1)["started"]
-        old = b.rings[0]
-        before = (old.used16[1], bytes(old.used_elements.cast("B")))
-        pages = [(token, b.memory.read(token, 64)) for token, _ in list(old.tokens.values())[-20:]]
-        a.send_all(numbered(10, B, A))
-        a.drain()
-        assert (old.used16[1], bytes(old.used_elements.cast("B"))) == before
-        assert all(b.memory.read(at, 64) == data for at, data in pages)
-        # The driver starts again with rings of its own.
-        b.rings = [type(old)(b.memory, b.size, b.event_idx) for _ in b.rings]
-        b.partial = [[]]
-        b.send_slots = [[b.memory.allocate(b.SEND_SLOT, 64) for _ in range(16)]]
-        b.base = 0
-        b.post(count=64, kick=False)
-        f.set_features(b.features)
-        for index in (0, 1):
-            b.setup_ring(index)
-            f.enable(index)
-        a.send(ethernet(b"\xff" * 6, A, number=7))
-        assert number_of(b.expect()[-1]) == 7
-        s.learn(b, B, a)
-
-
-def test_silent_frontend(lone):
-    """One that connects and says nothing stays connected."""
-    f = lone.frontend(0)
-    assert not wait_readable(f.socket.fileno(), 2)
-    assert f.get_features()
     finish(lone, f)

@@ -5,10 +5,10 @@ import struct
 
 import pytest
 
+from one_port import negotiated
 from rig import wait_for
 from stalling_files import NoFuse, StallingFiles
-from vhost_frontend import NEED_REPLY, VERSION, Region, Request, eventfd_read, wait_readable
-from test_protocol import negotiated, u64
+from vhost_frontend import NEED_REPLY, VERSION, Region, Request, eventfd_read, u64, wait_readable
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ import pytest
 from conftest import BINARY
 from rig import wait_for
 from vhost_frontend import TIMEOUT, Frontend, Request, listen, wait_readable
-from virtio_driver import BROADCAST, ethernet, mac, number_of
-from test_data import numbered
+from virtio_driver import BROADCAST, ethernet, mac, number_of, numbered
 
 A, B, C = mac(1), mac(2), mac(3)
 

@@ -73,6 +73,15 @@ P_RESET_DEVICE, P_MEM_SLOTS, P_STATUS = 1 << 13, 1 << 15, 1 << 16
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+def u64(value):
+    return struct.pack("@Q", value)
+
+
+def ring_state(index, number=0):
+    """What several requests say of a ring: its size, its base, whether it is enabled."""
+    return struct.pack("@II", index, number)
+
+
 def eventfd(initial=0, flags=os.O_NONBLOCK | os.O_CLOEXEC):
     fd = _libc.eventfd(initial, flags)
     if fd < 0:
@@ -280,41 +289,41 @@ class Frontend:
         return self.ask_u64(Request.GET_FEATURES)
 
     def set_features(self, features):
-        self.tell(Request.SET_FEATURES, struct.pack("@Q", features))
+        self.tell(Request.SET_FEATURES, u64(features))
 
     def negotiate_protocol(self, wanted=P_MQ | P_REPLY_ACK | P_MEM_SLOTS | P_STATUS | P_RARP | P_NET_MTU | P_RESET_DEVICE):
         offered = self.ask_u64(Request.GET_PROTOCOL_FEATURES)
         self.protocol_features = offered & wanted
-        self.send(Request.SET_PROTOCOL_FEATURES, struct.pack("@Q", self.protocol_features))
+        self.send(Request.SET_PROTOCOL_FEATURES, u64(self.protocol_features))
         self.acks = bool(self.protocol_features & P_REPLY_ACK)
         return offered
 
     def state(self, request, index, number=0):
-        self.tell(request, struct.pack("@II", index, number))
+        self.tell(request, ring_state(index, number))
 
     def set_mem_table(self, memory, regions=None):
         payload, fds = memory.table(regions)
         self.tell(Request.SET_MEM_TABLE, payload, fds)
 
     def add_region(self, region):
-        self.tell(Request.ADD_MEM_REG, struct.pack("@Q", 0) + region.pack(), [region.fd])
+        self.tell(Request.ADD_MEM_REG, u64(0) + region.pack(), [region.fd])
 
     def remove_region(self, region):
-        self.tell(Request.REM_MEM_REG, struct.pack("@Q", 0) + region.pack())
+        self.tell(Request.REM_MEM_REG, u64(0) + region.pack())
 
     def set_vring_addr(self, index, desc, avail, used, flags=0, log=0):
         self.tell(Request.SET_VRING_ADDR, struct.pack("@IIQQQQ", index, flags, desc, used, avail, log))
 
     def set_vring_fd(self, request, index, fd):
         """fd=None: the no-descriptor bit."""
-        self.tell(request, struct.pack("@Q", index | (NO_FD if fd is None else 0)), [] if fd is None else [fd])
+        self.tell(request, u64(index | (NO_FD if fd is None else 0)), [] if fd is None else [fd])
 
     def new_eventfd(self):
         self.fds.append(eventfd())
         return self.fds[-1]
 
     def get_vring_base(self, index):
-        number, base = struct.unpack("@II", self.ask(Request.GET_VRING_BASE, struct.pack("@II", index, 0)))
+        number, base = struct.unpack("@II", self.ask(Request.GET_VRING_BASE, ring_state(index)))
         assert number == index
         return base
 

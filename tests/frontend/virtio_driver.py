@@ -355,3 +355,8 @@ def ethernet(destination, source, payload=b"", length=60, number=None, kind=0x88
 
 def number_of(frame):
     return struct.unpack_from(">I", frame, 14)[0]
+
+
+def numbered(count, destination, source, start=0):
+    """Frames of every length that an Ethernet without jumbo frames has, one after the other."""
+    return [ethernet(destination, source, length=60 + (start + i) * 37 % 1455, number=start + i) for i in range(count)]
