@@ -13,18 +13,6 @@
 #include "control/uplink.h"
 #include "control/uplink_lock.h"
 
-static int setup(void **state)
-{
-	rig_make_wire(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	rig_remove_wire();
-	return 0;
-}
-
 static struct uplink_setup setup_of(const char *ifname, unsigned workers)
 {
 	struct uplink_setup s = { .config = { .mode = LANE_MODE_AUTO }, .workers = workers, .nodes = 1 };
@@ -472,18 +460,18 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fit),
 		cmocka_unit_test(test_host_link_names),
-		cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_too_few_transmit_queues, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_open_and_close, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_second_one_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_unwinds, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_two_nodes, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_crash_and_successor, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_mtu, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_tx_checksum, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_device_goes_away, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_warnings, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_on_other_devices, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_refusals, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_too_few_transmit_queues, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_open_and_close, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_second_one_is_refused, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_unwinds, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_two_nodes, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_crash_and_successor, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_mtu, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_tx_checksum, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_device_goes_away, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_warnings, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_on_other_devices, rig_wire_setup, rig_wire_teardown),
 	};
 	int code = rig_enter();
 

@@ -13,18 +13,6 @@
 
 #define FILE_PATH UPLINK_LOCK_DIRECTORY "/" UPLINK ".lock"
 
-static int setup(void **state)
-{
-	rig_make_wire(2);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	rig_remove_wire();
-	return 0;
-}
-
 static unsigned uplink_index(void)
 {
 	return if_nametoindex(UPLINK);
@@ -235,13 +223,13 @@ static void test_symbolic_link_is_not_followed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_leaves_nothing, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_second_daemon_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_probe, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_crash_is_put_back, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_other_device_is_left_alone, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_rubbish_in_the_file, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_symbolic_link_is_not_followed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_leaves_nothing, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_second_daemon_is_refused, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_probe, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_crash_is_put_back, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_other_device_is_left_alone, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_rubbish_in_the_file, rig_wire_setup, rig_wire_teardown),
+		cmocka_unit_test_setup_teardown(test_symbolic_link_is_not_followed, rig_wire_setup, rig_wire_teardown),
 	};
 	int code = rig_enter();
 

@@ -255,19 +255,25 @@ static void test_wire_to_lane(void **state)
 	assert_int_equal(receive(rig.wire_device, rig.wire[0], 0, got, sizeof(got), 20), 0);
 }
 
+/* A frame that comes by the wire is the stack's, byte by byte. @stack: packet_socket() of UPLINK. */
+static void expect_at_stack(int stack, const uint8_t *frame, unsigned length)
+{
+	uint8_t got[2048];
+
+	send_from(WIRE, frame, length);
+	assert_int_equal(recv(stack, got, sizeof(got), 0), length);
+	assert_memory_equal(got, frame, length);
+}
+
 /* For nobody here, or for a guest while the engine is not ready: the host's stack has it. */
 static void test_wire_to_stack(void **state)
 {
 	uint8_t frame[100], got[2048];
 	int fd = packet_socket(UPLINK, TEST_PROTOCOL);
 
-	send_from(WIRE, frame, make_frame(frame, nobody, sizeof(frame), 1));
-	assert_int_equal(recv(fd, got, sizeof(got), 0), sizeof(frame));
-	assert_memory_equal(got, frame, sizeof(frame));
+	expect_at_stack(fd, frame, make_frame(frame, nobody, sizeof(frame), 1));
 	uplink_stop(rig.uplink);
-	send_from(WIRE, frame, make_frame(frame, guest_mac, sizeof(frame), 2));
-	assert_int_equal(recv(fd, got, sizeof(got), 0), sizeof(frame));
-	assert_memory_equal(got, frame, sizeof(frame));
+	expect_at_stack(fd, frame, make_frame(frame, guest_mac, sizeof(frame), 2));
 	uplink_start(rig.uplink);
 	close(fd);
 	assert_int_equal(receive(rig.wire_device, rig.wire[0], 0, got, sizeof(got), 20), 0);
@@ -278,9 +284,7 @@ static void test_broadcast_to_both(void **state)
 	uint8_t frame[200], got[2048];
 	int fd = packet_socket(UPLINK, TEST_PROTOCOL);
 
-	send_from(WIRE, frame, make_frame(frame, broadcast, sizeof(frame), 3));
-	assert_int_equal(recv(fd, got, sizeof(got), 0), sizeof(frame));
-	assert_memory_equal(got, frame, sizeof(frame));
+	expect_at_stack(fd, frame, make_frame(frame, broadcast, sizeof(frame), 3));
 	assert_int_equal(receive(rig.host_device, rig.host[0], 0, got, sizeof(got), WAIT_MS), sizeof(frame));
 	assert_memory_equal(got, frame, sizeof(frame));
 	close(fd);

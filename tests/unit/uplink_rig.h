@@ -71,6 +71,19 @@ static inline void rig_remove_wire(void)
 	rig_command("ip link del " UPLINK);
 }
 
+/* cmocka's setup and teardown, for tests that want the wire and nothing more. */
+static inline int rig_wire_setup(void **state)
+{
+	rig_make_wire(2);
+	return 0;
+}
+
+static inline int rig_wire_teardown(void **state)
+{
+	rig_remove_wire();
+	return 0;
+}
+
 /* All that vhostlane may not leave changed, as text; free() it. */
 static inline char *rig_snapshot(void)
 {
