@@ -54,7 +54,7 @@ void rig_need_multi_buffer(void)
 	sscanf(kernel.release, "%u.%u", &major, &minor);
 	if (major > 6 || (major == 6 && minor >= 6))
 		return;
-	print_message("[  SKIPPED ] frames of several chunks: AF_XDP has them since Linux 6.6, this is %s\n", kernel.release);
+	print_message("skipped: frames of several chunks: AF_XDP has them since Linux 6.6, this is %s\n", kernel.release);
 	skip();
 }
 

@@ -78,7 +78,7 @@ static void leave(struct checker *c)
 		return;
 	assert_false(lane_kernel_has_metadata());
 	checker_close(c);
-	print_message("[  SKIPPED ] transmit metadata: AF_XDP has it since Linux 6.11, this kernel has not\n");
+	print_message("skipped: transmit metadata: AF_XDP has it since Linux 6.11, this kernel has not\n");
 	skip();
 }
 

@@ -210,7 +210,7 @@ static void test_member_of_bridge(void **state)
 	struct netdev_info info, bridge;
 
 	if (system("ip link add vhltbr type bridge 2>/dev/null") != 0) {
-		print_message("no bridge in this kernel\n");
+		print_message("skipped: no bridge in this kernel\n");
 		skip();
 	}
 	assert_int_equal(system("ip link set " A " master vhltbr"), 0);
@@ -323,7 +323,7 @@ static void test_napi_in_own_namespace(void **state)
 	char outer[32], now[32];
 
 	if (read_text(path, outer, sizeof(outer)) < 0) {
-		print_message("%s is not readable\n", path);
+		print_message("skipped: %s is not readable\n", path);
 		skip();
 	}
 	netdev_undo_init(&log, "lo");
