@@ -86,7 +86,7 @@ static inline int vl_vlan_allowed(const struct vl_vlan_row *row, __u32 vlan)
 enum vl_settings_flags {
 	VL_SETTINGS_READY = 1 << 0,	/* lanes are filled: XDP may steer. Until then every frame passes to the stack */
 	VL_SETTINGS_HOST_LINK = 1 << 1, /* this object sits on a host link: there is no stack behind, so nothing passes */
-	VL_SETTINGS_BY_TC = 1 << 4,	/* the device lies on others: XDP sees frames merged and without tags, tc takes them to guests instead */
+	VL_SETTINGS_BY_TC = 1 << 4,	/* XDP sees frames merged or without tags (a device that lies on others, a tap of QEMU): tc takes them to guests instead */
 	VL_SETTINGS_LEARNED = 1 << 3,	/* some entry of `ports` is learned: sources of the wire are compared with them */
 	VL_SETTINGS_ENGINE_LOADED = 1 << 2, /* loaded by `vhostlane run`, which removes it; clear: by an operator */
 };

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Uplinks that lie on other devices. What those have made of frames (merged, checksums open, tags beside them) reaches guests as it was meant."""
+import fcntl
+import os
 import random
+import struct
 
 import pytest
 
 from offload_frames import F_GUEST_CSUM, TCP, UDP, Vnet, build, segments
-from offload_guest import ALL, OffloadLan
+from offload_guest import ALL, OffloadGuest, OffloadLan, colons
 from offload_kernel import VnetSocket
 from rig import sh, unique, wait_for
+from virtio_driver import mac
 
 BYTES = random.Random(21).randbytes(1 << 16)
 GUESTS = {"all": {"offloads": ALL}, "csum": {"offloads": F_GUEST_CSUM}, "none": {"offloads": 0}, "access": {"offloads": 0}, "trunk": {"offloads": ALL}}
@@ -104,3 +108,35 @@ def test_broadcast_comes_once(lan):
 
 def test_nothing_was_dropped(lan):
     assert not lan.drops()
+
+
+TUNSETIFF, IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 0x400454CA, 2, 0x1000, 0x4000
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_tap(rig, header):
+    """The process behind a tap writes large frames if it has agreed on a virtio header; without, XDP steers what it writes."""
+    name = unique("t")
+    tap = os.open("/dev/net/tun", os.O_RDWR)
+    rig.undo(lambda: os.close(tap))
+    fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI | (IFF_VNET_HDR if header else 0)))
+    sh(f"echo 1 > /proc/sys/net/ipv6/conf/{name}/disable_ipv6; ip link set {name} up")
+    daemon = rig.daemon("--uplink", name, "--port", f"vm={rig.path('vm.sock')},mac={colons(mac(1))}")
+    guest = OffloadGuest(rig.path("vm.sock"), offloads=ALL)
+    rig.undo(guest.close)
+    wait_for(lambda: daemon.json("port", "list")[0]["served_queue_pairs"], "the guest is served")
+    expected = []
+    for number, size in enumerate((500, 20000) if header else (500, 1400)):
+        packet = build(mac(1), mac(9), 4, TCP, BYTES[:size], ident=100 * number)
+        vnet = packet.gso_header(1400) if size > 1400 else packet.open_header()
+        os.write(tap, vnet.pack(10) + packet.open if header else packet.frame)
+        expected += segments(vnet, packet.open)
+    came = []
+    while len(came) < len(expected):
+        got, frame = guest.expect(1, timeout=30)[0]
+        came += segments(got, frame) if frame[6:12] == mac(9) else []
+    assert came == expected
+    counters = daemon.json("counters")["uplinks"][name]
+    assert (counters["tc_host_to_guest"] > 0) == header and not counters["socket_rx_dropped"]
+    guest.close()
+    daemon.stop()

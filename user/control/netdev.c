@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/if_packet.h>
+#include <linux/if_tun.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,20 @@ static int attribute_read(const char *ifname, const char *attribute, uint64_t *v
 	text[n] = '\0';
 	text[strcspn(text, "\n")] = '\0';
 	return number_parse(text, 0, UINT64_MAX, value) ? 0 : -EINVAL;
+}
+
+bool netdev_has_virtio_header(const char *ifname)
+{
+	int fd = attribute_open(ifname, "tun_flags", O_RDONLY);
+	char text[32];
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n < 0 ? 0 : n] = '\0';
+	return strtoul(text, NULL, 16) & IFF_VNET_HDR;
 }
 
 static int attribute_write(const char *ifname, const char *attribute, uint64_t value)

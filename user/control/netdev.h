@@ -35,6 +35,9 @@ int netdev_get(const char *ifname, struct netdev_info *info, struct error *error
 /* Devices that @ifname lies on (of a bond or bridge: its members). Return: how many there are, of which at most @max are in @names. */
 unsigned netdev_lower(const char *ifname, char (*names)[IF_NAMESIZE], unsigned max);
 
+/* A tap whose process writes frames with a virtio header: longer than the MTU, checksums open (QEMU does). */
+bool netdev_has_virtio_header(const char *ifname);
+
 /* A name that the kernel could take: 1 to 15 characters, no `/`, `:` or white space, not `.` or `..`. Any command may ask. */
 int netdev_check_name(const char *ifname, struct error *error);
 

@@ -146,7 +146,7 @@ static int open_lanes(struct uplink *uplink, struct error *error)
 	if (code < 0)
 		return code;
 	/* Before anything passes: XDP may steer only what it sees as it was on the wire. */
-	if (lane_device_mode(uplink->device) == LANE_MODE_GENERIC && uplink_lies_on_others(&uplink->info))
+	if (uplink_steers_by_tc(&uplink->info, lane_device_mode(uplink->device) == LANE_MODE_GENERIC))
 		bpf_set_settings(uplink->bpf, -1)->flags |= VL_SETTINGS_BY_TC;
 	tune_napi(uplink);
 	follow_checksum_offload(uplink);

@@ -124,6 +124,11 @@ static void check_veth_peer(const struct netdev_info *info, struct uplink_warnin
 			    info->ifname, peer, peer);
 }
 
+bool uplink_steers_by_tc(const struct netdev_info *info, bool generic)
+{
+	return (generic && uplink_lies_on_others(info)) || netdev_has_virtio_header(info->ifname);
+}
+
 /* Bonds, bridges, VLANs: what the devices below have made of a frame is what they get, and what XDP on them gets to see. */
 bool uplink_lies_on_others(const struct netdev_info *info)
 {
@@ -154,4 +159,8 @@ void uplink_check_surprises(const struct netdev_info *info, unsigned workers, st
 		uplink_warn(warnings,
 			    "uplink %s: lies on other devices, so frames from the wire reach guests through the host's stack (tc), which is slower; "
 			    "name one of those devices if one will do", info->ifname);
+	if (netdev_has_virtio_header(info->ifname))
+		uplink_warn(warnings,
+			    "uplink %s: the process behind this tap may write frames longer than the MTU, so they reach guests through the host's stack "
+			    "(tc), which is slower; have it do without (QEMU: vnet_hdr=off)", info->ifname);
 }

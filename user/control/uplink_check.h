@@ -23,6 +23,9 @@ bool uplink_needs_generic(const struct netdev_info *info);
 /* Has it frames only after other devices? By then they may be merged, and without their tags: no XDP program can steer them. */
 bool uplink_lies_on_others(const struct netdev_info *info);
 
+/* Must tc take frames to guests there, XDP being unable to? @generic: XDP runs above the driver. */
+bool uplink_steers_by_tc(const struct netdev_info *info, bool generic);
+
 /* Carrier, membership, queues against workers, a veth peer's offloads, devices below. */
 void uplink_check_surprises(const struct netdev_info *info, unsigned workers, struct uplink_warnings *warnings);
 
