@@ -441,8 +441,10 @@ static void test_on_other_devices(void **state)
 		struct uplink *uplink;
 
 		/* Not every kernel has them all. */
-		if (!kernel_has(cases[i].kind))
+		if (!kernel_has(cases[i].kind)) {
+			print_message("skipped: no %s in this kernel\n", cases[i].kind);
 			continue;
+		}
 		tried++;
 		rig_command("ip link set " UPLINK " up && %s && ip link set vhltover up", cases[i].make);
 		s.config.mode = LANE_MODE_GENERIC;
