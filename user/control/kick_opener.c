@@ -2,6 +2,7 @@
 #include "control/kick_opener.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,12 +18,21 @@ struct kick_opener {
 	struct error why;
 };
 
+/* Types of the whole kernel were in this thread's heap, 10 MiB and more, which the C library would keep for it. */
+static void give_back(void)
+{
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
+}
+
 static void *open_probe(void *argument)
 {
 	struct kick_opener *opener = argument;
 
 	pthread_setname_np(pthread_self(), "vhostlane-kick");
 	opener->probe = kick_probe_open(&opener->why);
+	give_back();
 	atomic_store(&opener->done, true);
 	return NULL;
 }
