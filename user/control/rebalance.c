@@ -2,7 +2,6 @@
 #include "control/rebalance.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <stdatomic.h>
 
 #include "common/log.h"
@@ -184,7 +183,6 @@ static void look_for_kick_probe(struct engine *engine)
 	} else if (engine->kick_opener && kick_opener_take(engine->kick_opener, &engine->kick_probe, &why)) {
 		kick_opener_close(engine->kick_opener);
 		engine->kick_opener = NULL;
-		malloc_trim(0); /* it has read the kernel's types, more than all else takes */
 		watch_all_kicks(engine);
 		if (engine->kick_probe)
 			log_info("kicks: their CPUs are traced by %s", kick_probe_way(engine->kick_probe));
