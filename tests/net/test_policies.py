@@ -30,8 +30,8 @@ def as_the_policy_wants(policy, pairs, workers):
     used = {pair["worker"] for pair in pairs}
     # Slots 0, 1, ... of port 0.
     wanted = {"per-port": 1, "per-cpu": min(workers, PAIRS)}.get(policy)
-    # On a machine whose CPUs others want, per-cpu may gather pairs as soon as it has spread them.
-    gathered = policy == "per-cpu" and any(pair["reason"] == "gathered on fewer workers" for pair in pairs)
+    # On a machine whose CPUs others want, per-cpu may gather pairs as soon as it has spread them, or leave such a CPU with them.
+    gathered = policy == "per-cpu" and any(pair["reason"] in ("gathered on fewer workers", "left a CPU that others fill") for pair in pairs)
     return None not in used and (wanted is None or len(used) == wanted or gathered)
 
 
