@@ -171,14 +171,19 @@ def test_age_of_what_waits(switch):
     a, b = s.pair_of_guests()
     wait_for(lambda: worker(s)["state"] == "asleep", "the worker sleeps")
     assert queue(s, 0)["waiting_us"] == 0
-    a.send(ethernet(B, A, number=7), publish=False)
-    assert a.rings[1].publish()  # a kick is wanted, and owed
-    begin = time.monotonic()
-    assert number_of(b.expect()[0]) == 7
-    waited_us = (time.monotonic() - begin) * 1e6
-    wait_for(lambda: queue(s, 0)["longest_wait_us"] > 0, "the wait is told of")
+    waits_us = []
+
+    def waited():
+        """Whether it did: something else may have woken the worker in time."""
+        a.send(ethernet(B, A, number=7), publish=False)
+        a.rings[1].publish()  # a kick is wanted as long as the worker sleeps, and owed
+        begin = time.monotonic()
+        assert number_of(b.expect()[0]) == 7
+        waits_us.append((time.monotonic() - begin) * 1e6)
+        return queue(s, 0)["longest_wait_us"] > 0
+    wait_for(waited, "the wait is told of")
     told = queue(s, 0)
-    assert 50_000 <= told["longest_wait_us"] <= waited_us + 50_000 and told["waiting_us"] == 0, (told, waited_us)
+    assert 50_000 <= told["longest_wait_us"] <= max(waits_us) + 50_000 and told["waiting_us"] == 0, (told, waits_us)
     assert "stalled" not in s.daemon.log()
     # The same with a kick: nothing new is told.
     a.send(ethernet(B, A, number=8))
