@@ -195,29 +195,24 @@ static int sysfs_queues(const char *ifname, unsigned *rx_queues, unsigned *tx_qu
 	return 0;
 }
 
-/* As sysfs shows them: links lower_NAME. */
-unsigned netdev_lower(const char *ifname, char (*names)[IF_NAMESIZE], unsigned max)
+/* sysfs shows each as a link lower_NAME. */
+bool netdev_lies_on_others(const char *ifname)
 {
 	static const char prefix[] = "lower_";
 	int fd = attribute_open(ifname, ".", O_RDONLY | O_DIRECTORY);
 	DIR *directory = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
-	unsigned count = 0;
+	bool found = false;
 
 	if (!directory) {
 		if (fd >= 0)
 			close(fd);
-		return 0;
+		return false;
 	}
-	while ((entry = readdir(directory))) {
-		if (strncmp(entry->d_name, prefix, sizeof(prefix) - 1) != 0)
-			continue;
-		if (count < max)
-			copy_string(names[count], sizeof(names[count]), entry->d_name + sizeof(prefix) - 1);
-		count++;
-	}
+	while (!found && (entry = readdir(directory)))
+		found = strncmp(entry->d_name, prefix, sizeof(prefix) - 1) == 0;
 	closedir(directory);
-	return count;
+	return found;
 }
 
 int netdev_get(const char *ifname, struct netdev_info *info, struct error *error)

@@ -32,8 +32,8 @@ struct netdev_info {
 
 int netdev_get(const char *ifname, struct netdev_info *info, struct error *error); /* -ENODEV names the interface */
 
-/* Devices that @ifname lies on (of a bond or bridge: its members). Return: how many there are, of which at most @max are in @names. */
-unsigned netdev_lower(const char *ifname, char (*names)[IF_NAMESIZE], unsigned max);
+/* Other devices below it: members of a bond or bridge, what a VLAN or macvlan was made on. */
+bool netdev_lies_on_others(const char *ifname);
 
 /* A tap whose process writes frames with a virtio header: longer than the MTU, checksums open (QEMU does). */
 bool netdev_has_virtio_header(const char *ifname);

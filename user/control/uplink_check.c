@@ -132,7 +132,7 @@ bool uplink_steers_by_tc(const struct netdev_info *info, bool generic)
 /* Bonds, bridges, VLANs: what the devices below have made of a frame is what they get, and what XDP on them gets to see. */
 bool uplink_lies_on_others(const struct netdev_info *info)
 {
-	return uplink_needs_generic(info) || !strcmp(info->kind, "bridge") || netdev_lower(info->ifname, NULL, 0) > 0;
+	return uplink_needs_generic(info) || !strcmp(info->kind, "bridge") || netdev_lies_on_others(info->ifname);
 }
 
 void uplink_check_surprises(const struct netdev_info *info, unsigned workers, struct uplink_warnings *warnings)
